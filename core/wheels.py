@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
 from importlib import metadata
 from pathlib import Path, PurePosixPath
@@ -71,7 +71,7 @@ def checksum(path: Path) -> str:
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[None]:
+def locked(path: Path) -> Generator[None]:
     """Hold an exclusive lock on a lock file, waiting for whoever holds it; it ends with its process."""
     handle = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
     try:
