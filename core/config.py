@@ -48,9 +48,9 @@ class StoreConfig(_Section):
     """A group is due once it has been quiet for so long (or was closed)."""
     durability: Literal["segment", "record"] = "segment"
     """fsync at seal, or after each record."""
-    queue_rows: int = Field(10_000, ge=1)
-    queue_bytes: int = Field(64 * 2**20, ge=1)
-    segment_bytes: int = Field(8 * 2**20, ge=1)
+    queue_rows: int = Field(default=10_000, ge=1)
+    queue_bytes: int = Field(default=64 * 2**20, ge=1)
+    segment_bytes: int = Field(default=8 * 2**20, ge=1)
     segment_age: Duration = timedelta(seconds=5)
     busy_timeout: Duration = timedelta(seconds=30)
     """How long to wait for a ledger that another process holds."""
@@ -67,14 +67,14 @@ class ScorerConfig(_Section):
     backend: Literal["auto", "torch", "onnx", "openvino", "triton"] = "auto"
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     device: str = "auto"
-    max_length: int = Field(256, ge=16)
+    max_length: int = Field(default=256, ge=16)
     """Tokens of query and text together."""
-    query_length: int = Field(64, ge=4)
+    query_length: int = Field(default=64, ge=4)
     """Tokens at most of the query; a longer one is cut and flagged."""
-    chunk_overlap: int = Field(64, ge=0)
-    max_chunks: int = Field(32, ge=1)
-    batch_tokens: int = Field(4096, ge=16)
-    threads: int | None = Field(None, ge=1)
+    chunk_overlap: int = Field(default=64, ge=0)
+    max_chunks: int = Field(default=32, ge=1)
+    batch_tokens: int = Field(default=4096, ge=16)
+    threads: int | None = Field(default=None, ge=1)
     url: str | None = None
     """For `backend = "triton"`."""
 
@@ -96,14 +96,14 @@ class SummarizerConfig(_Section):
     api_key_env: str | None = None
     """The environment variable that holds the server's key; the key itself never stands in a file."""
     dtype: str = "auto"
-    max_model_len: int | None = Field(None, ge=256)
+    max_model_len: int | None = Field(default=None, ge=256)
     memory: str | None = None
     """KV-cache size such as "2GiB"; sized from what is free where not given."""
-    max_in_flight: int = Field(64, ge=1)
+    max_in_flight: int = Field(default=64, ge=1)
     enforce_eager: bool | Literal["auto"] = "auto"
     engine: Mapping[str, Any] = Field(default_factory=dict)
     """Any other argument of the engine, passed on as it is."""
-    concurrency: int = Field(8, ge=1)
+    concurrency: int = Field(default=8, ge=1)
     """Requests at once, for `backend = "openai"`."""
     timeout: Duration = timedelta(seconds=300)
 
@@ -117,15 +117,15 @@ class RerankPolicy(_Section):
 class DecidePolicy(_Section):
     """`[policy.NAME.decide]`: from scores to keep and drop. Needs no model call."""
 
-    top_k: int | None = Field(5, ge=0)
+    top_k: int | None = Field(default=5, ge=0)
     """Keep at most so many of a group; None keeps all that pass the thresholds."""
     min_logit: float | None = None
-    min_probability: float | None = Field(None, ge=0, le=1)
-    min_keep: int = Field(0, ge=0)
+    min_probability: float | None = Field(default=None, ge=0, le=1)
+    min_keep: int = Field(default=0, ge=0)
     """Keep at least so many of the best, whatever the thresholds say."""
-    keep_share: float | None = Field(None, ge=0, le=1)
+    keep_share: float | None = Field(default=None, ge=0, le=1)
     """Keep at most this share of a group (rounded up)."""
-    near_duplicates: float | None = Field(None, gt=0, le=1)
+    near_duplicates: float | None = Field(default=None, gt=0, le=1)
     """Jaccard similarity from which two texts of a group count as one; None joins equal texts only."""
 
 
@@ -134,10 +134,10 @@ class SummarizePolicy(_Section):
 
     enabled: bool = True
     model: str = "embedded"
-    input_tokens: int = Field(6000, ge=64)
+    input_tokens: int = Field(default=6000, ge=64)
     """Tokens of kept items that a group may bring, cut to the model's context."""
-    max_tokens: int = Field(256, ge=16)
-    max_points: int = Field(5, ge=1, le=50)
+    max_tokens: int = Field(default=256, ge=16)
+    max_points: int = Field(default=5, ge=1, le=50)
     per_item: bool = False
     """One output for each kept item instead of one for the group."""
     language: str | None = None
@@ -149,7 +149,7 @@ class SummarizePolicy(_Section):
     reduce: str | None = None
     output_schema: Mapping[str, Any] | str | None = None
     """A JSON schema, or "package.module:PydanticModel"."""
-    temperature: float = Field(0.0, ge=0)
+    temperature: float = Field(default=0.0, ge=0)
     seed: int = 0
     min_support: float | None = -1.0
     """The logit that a point needs against a cited item; None leaves points unchecked."""
@@ -268,7 +268,7 @@ def parse(data: Mapping[str, Any], *, source: str = "configuration") -> Config:
 
 def default_file() -> Path:
     """`configs/embedded.toml`, as installed."""
-    return Path(str(resources.files(__package__.rpartition(".")[0]) / "configs" / "embedded.toml"))
+    return Path(str(resources.files(__name__.split(".")[0]) / "configs" / "embedded.toml"))
 
 
 def _source(path: str | os.PathLike[str] | None, home: Home | None, environment: Mapping[str, str]) -> Path:
@@ -300,7 +300,7 @@ def _known(location: tuple[Any, ...]) -> list[str]:
     """The keys of the section at `location`; a named model's or policy's name is skipped on the way."""
     model: Any = Config
     for part in location:
-        field = model.model_fields.get(part) if isinstance(model, type) else None
+        field = getattr(model, "model_fields", {}).get(part)
         if field is None:  # a name in a mapping: go on with what it maps to
             continue
         model = field.annotation

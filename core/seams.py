@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 from .types import Pair, Prompt, Reply, Score
 
 Request = TypeVar("Request", contravariant=True)
-Result = TypeVar("Result", covariant=True)
+Result = TypeVar("Result")
 
 
 class Engine(Protocol[Request, Result]):
@@ -42,7 +42,7 @@ class Engine(Protocol[Request, Result]):
         """Take a request. Does no model work and never blocks for long."""
         ...
 
-    def step(self) -> list[Result]:  # type: ignore[type-var]
+    def step(self) -> list[Result]:
         """Do one batch of work (a second or so at most) and return what finished; [] when nothing did."""
         ...
 

