@@ -1,1 +1,1 @@
-"""What every other part speaks: types, seams, errors, keys, paths. Standard library only, but for `config`."""
+"""What every other part speaks: types, seams, errors, keys, paths. Standard library only, but `config`."""

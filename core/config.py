@@ -26,7 +26,7 @@ _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 def duration(value: object) -> object:
-    """"60s", "5m", "26h", "90d" or a number of seconds, as a timedelta."""
+    """A timedelta from "60s", "5m", "26h", "90d" or a number of seconds; anything else as it came."""
     if isinstance(value, str) and (match := re.fullmatch(r"\s*([\d.]+)\s*(ms|s|m|h|d)?\s*", value)):
         return timedelta(seconds=float(match[1]) * _UNITS[match[2] or "s"])
     if isinstance(value, int | float) and not isinstance(value, bool):
@@ -62,7 +62,7 @@ class ScorerConfig(_Section):
     """`[rerank.models.NAME]`: a named scorer."""
 
     model: str
-    """"embedded", a local folder, or a hub name."""
+    """One of "embedded", a local folder, or a hub name."""
     revision: str | None = None
     backend: Literal["auto", "torch", "onnx", "openvino", "triton"] = "auto"
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
@@ -89,7 +89,7 @@ class SummarizerConfig(_Section):
     """`[summarize.models.NAME]`: a named language model."""
 
     model: str
-    """"embedded", a local folder, a hub name, or with `url` the name that the server knows."""
+    """One of "embedded", a local folder, a hub name, or with `url` the name that the server knows."""
     revision: str | None = None
     backend: Literal["vllm", "openai"] = "vllm"
     url: str | None = None
@@ -212,12 +212,14 @@ class Config(_Section):
                 )
             for where, model, known in wanted:
                 if model not in known:
-                    raise ValueError(f"{where} names {model!r}, and there is no such model{nearest(model, known)}")
+                    raise ValueError(
+                        f"{where} names {model!r}, and there is no such model{nearest(model, known)}"
+                    )
         return self
 
 
 def nearest(word: str, known: Mapping[str, object] | list[str]) -> str:
-    """"; did you mean 'x'?" where something known is close, else what is known."""
+    """What to add to "unknown": "; did you mean 'x'?" where something known is close, else what is known."""
     names = list(known)
     if close := difflib.get_close_matches(word, names, n=1):
         return f"; did you mean {close[0]!r}?"
@@ -247,7 +249,9 @@ def load(
     except FileNotFoundError:
         raise ConfigError(f"there is no configuration at {source}", hint="name a file that exists") from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ConfigError(f"{source} cannot be read as TOML: {error}", hint="mend the line it names") from error
+        raise ConfigError(
+            f"{source} cannot be read as TOML: {error}", hint="mend the line it names"
+        ) from error
     for name, value in environment.items():
         if name.startswith("AFTERPASS_") and "__" in name:
             _set(data, name.removeprefix("AFTERPASS_").lower().split("__"), value)
