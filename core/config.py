@@ -172,6 +172,8 @@ class ScheduleConfig(_Section):
     """"22:00-06:00", or with days "Mon-Fri 22:00-06:00"; none means any time."""
     timezone: str = "UTC"
     max_runtime: Duration | None = None
+    price_per_hour: float | None = Field(None, ge=0)
+    """What an hour of this machine costs, in any currency; `plan` and the account multiply by it."""
 
 
 class RerankConfig(_Section):

@@ -13,6 +13,7 @@ code with which the command line ends.
     ├── StoreError (1)             the ledger or the spool cannot be used as it is
     │   ├── NotALedger             the file is not a DuckDB ledger of ours
     │   ├── LedgerNewer            the ledger was written by a newer version
+    │   ├── SegmentNewer           a segment of the spool was written by a newer version
     │   └── SpoolNotWritable       the spool's folder refuses us
     ├── Busy (75)                  try again later
     │   ├── LedgerBusy             another process holds the ledger
@@ -83,6 +84,10 @@ class NotALedger(StoreError):
 
 class LedgerNewer(StoreError):
     """The ledger was written by a newer version of Afterpass."""
+
+
+class SegmentNewer(StoreError):
+    """A segment of the spool was written by a newer version; it waits until this side is upgraded."""
 
 
 class SpoolNotWritable(StoreError):

@@ -1,0 +1,83 @@
+"""What every phase of a sweep needs: where, by which rules, until when, and whom to tell."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from uuid import UUID
+
+from ..core.config import Config, Policy
+from ..core.keys import new_id
+from ..core.paths import Home
+from ..store.ledger import Ledger
+from .account import Account
+from .options import SweepOptions
+from .progress import Progress, Silent
+
+COMMIT_GROUPS = 64
+COMMIT_SECONDS = 5.0
+
+
+@dataclass
+class Context:
+    """One sweep's surroundings."""
+
+    home: Home
+    config: Config
+    options: SweepOptions
+    progress: Progress = field(default_factory=Silent)
+    stop: threading.Event = field(default_factory=threading.Event)
+    deadline: float | None = None
+    """On `time.monotonic`'s clock: when to stop in good order."""
+    deadline_reason: str = "max_runtime"
+    sweep_id: UUID = field(default_factory=new_id)
+
+    def __post_init__(self) -> None:
+        self.account = Account(self.home.root, self.sweep_id)
+
+    def ledger(self) -> Ledger:
+        """The ledger, opened for a short while; close it before any model works."""
+        return Ledger.open(self.home.ledger, timeout=self.config.store.busy_timeout.total_seconds())
+
+    @property
+    def stopping(self) -> bool:
+        """Whether to take no new work; remembers the first reason for the account."""
+        if self.account.stopped_because is None:
+            if self.stop.is_set():
+                self.account.stopped_because = "asked to stop"
+            elif self.deadline is not None and time.monotonic() >= self.deadline:
+                self.account.stopped_because = self.deadline_reason
+        return self.account.stopped_because is not None
+
+    @property
+    def settle(self) -> object:
+        """How long groups must have been quiet, or None where that is not waited for."""
+        return self.config.store.settle if self.options.waits else None
+
+
+def now() -> datetime:
+    """The present moment, timezone-aware."""
+    return datetime.now(UTC)
+
+
+def policy_hash(policy: Policy) -> UUID:
+    """Names a policy's rules: verdicts carry it, so that an edited policy can be told from the old one."""
+    return UUID(bytes=hashlib.sha256(policy.model_dump_json().encode()).digest()[:16])
+
+
+class Cadence:
+    """When to commit: after so many groups or so many seconds, whichever comes first."""
+
+    def __init__(self) -> None:
+        self._last = time.monotonic()
+
+    def due(self, groups: int, waiting: bool) -> bool:
+        """Whether it is time, with `groups` finished and anything (`waiting`) to write at all."""
+        return groups >= COMMIT_GROUPS or (waiting and time.monotonic() - self._last >= COMMIT_SECONDS)
+
+    def mark(self) -> None:
+        """Something was just committed."""
+        self._last = time.monotonic()
