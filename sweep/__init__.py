@@ -1,8 +1,29 @@
-"""A batch pass: plan it, run it, account for it."""
+"""A batch pass: plan it, run it, account for it. Names load when they are used."""
 
-from .account import Account
-from .options import SweepOptions
-from .plan import Plan, plan
-from .run import sweep
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .account import Account
+    from .forecast import Plan, plan
+    from .options import SweepOptions
+    from .run import sweep
+
+_HOMES = {
+    "Account": "account",
+    "Plan": "forecast",
+    "SweepOptions": "options",
+    "plan": "forecast",
+    "sweep": "run",
+}
 
 __all__ = ["Account", "Plan", "SweepOptions", "plan", "sweep"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    value = getattr(import_module(f".{_HOMES[name]}", __name__), name)
+    globals()[name] = value
+    return value

@@ -23,6 +23,7 @@ from ..core.types import Pair, Prompt, Reply, Score
 Request = TypeVar("Request", Pair, Prompt)
 Result = TypeVar("Result", Score, Reply)
 
+WORKER = f"{__package__}.worker"
 MAX_DEATHS_IN_A_ROW = 4
 """So many deaths without a single result between them, and the engine is given up."""
 
@@ -59,6 +60,7 @@ class EngineProcess(Generic[Request, Result]):
         patience: Patience = Patience(),
     ) -> None:
         self._kind, self._config, self._extra = kind, config, dict(extra or {})
+        self._name = f"the {kind} {config.model!r}"
         self._log = log
         self._patience = patience
         self._in_flight: dict[Hashable, Request] = {}
@@ -126,17 +128,15 @@ class EngineProcess(Generic[Request, Result]):
             results, self._set_aside = self._set_aside, []
             return results
         assert self._connection is not None
+        results: list[Result] = []
         try:
-            if not self._connection.poll(timeout):
-                if time.monotonic() - self._heard > self._patience.step:
-                    self._replace(f"no sign of progress for {self._patience.step:.0f} s")
-                return []
-            results: list[Result] = []
-            while self._connection.poll(0):
-                results += self._receive()
-        except (EOFError, OSError):
+            if self._connection.poll(timeout):
+                while self._connection.poll(0):
+                    results += self._receive()
+            elif time.monotonic() - self._heard > self._patience.step:
+                self._replace(f"no sign of progress for {self._patience.step:.0f} s")
+        except (EOFError, OSError):  # what came before its end still counts
             self._replace("its process died")
-            return []
         self._feed()
         return results
 
@@ -145,11 +145,9 @@ class EngineProcess(Generic[Request, Result]):
         if self._process is None:
             return
         self._outbound.put(("end",))
-        try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
             # An idle engine ends by itself; a busy one is not waited for.
             self._process.wait(timeout=0.1 if self._in_flight else 20)
-        except subprocess.TimeoutExpired:
-            pass
         self._kill()
 
     # ------------------------------------------------------------------------------------ inside
@@ -190,14 +188,12 @@ class EngineProcess(Generic[Request, Result]):
         try:
             if not connection.poll(self._patience.load):
                 raise EngineError(
-                    f"the {self._kind} {self._config.model!r} did not load within {self._patience.load:.0f} s",
+                    f"{self._name} did not load within {self._patience.load:.0f} s",
                     hint=f"see {self._log}",
                 )
             message = connection.recv()
         except (EOFError, OSError):
-            raise EngineError(
-                f"the {self._kind} {self._config.model!r} died while it was loading", hint=f"see {self._log}"
-            ) from None
+            raise EngineError(f"{self._name} died while it was loading", hint=f"see {self._log}") from None
         if message[0] == "failed":
             raise message[1]
         _, self.key, self.about, _, self._capacity = message
@@ -255,7 +251,7 @@ class EngineProcess(Generic[Request, Result]):
             self._wave = max(1, len(lost) // 16)
         if self._deaths_in_a_row > MAX_DEATHS_IN_A_ROW:
             raise EngineError(
-                f"the {self._kind} {self._config.model!r} died {self._deaths_in_a_row} times in a row ({why})",
+                f"{self._name} died {self._deaths_in_a_row} times in a row ({why})",
                 hint=f"see {self._log}",
             )
         self.start()

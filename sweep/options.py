@@ -40,3 +40,6 @@ class SweepOptions:
     def waits(self) -> bool:
         """Whether settling and windows are waited for."""
         return not (self.now or self.run or self.group)
+
+
+DEFAULT = SweepOptions()

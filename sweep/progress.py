@@ -28,14 +28,14 @@ class Progress(Protocol):
 class Silent:
     """Draws nothing."""
 
-    def phase(self, name: str, total: int | None, unit: str) -> None:  # noqa: D102
+    def phase(self, name: str, total: int | None, unit: str) -> None:
         pass
 
-    def advance(self, done: int, **rates: float) -> None:  # noqa: D102
+    def advance(self, done: int, **rates: float) -> None:
         pass
 
-    def note(self, text: str) -> None:  # noqa: D102
+    def note(self, text: str) -> None:
         pass
 
-    def finish(self) -> None:  # noqa: D102
+    def finish(self) -> None:
         pass

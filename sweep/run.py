@@ -16,7 +16,7 @@ from .check import check_or_explain
 from .context import Context, now
 from .judge import Judging
 from .lock import sweep_lock
-from .options import SweepOptions
+from .options import DEFAULT, SweepOptions
 from .progress import Progress, Silent
 from .schedule import Schedule
 from .write import Draft, write
@@ -25,7 +25,7 @@ from .write import Draft, write
 def sweep(
     home: Home,
     config: Config,
-    options: SweepOptions = SweepOptions(),
+    options: SweepOptions = DEFAULT,
     *,
     progress: Progress | None = None,
     stop: threading.Event | None = None,

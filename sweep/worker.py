@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import importlib
 import os
 import select
 import signal
@@ -21,8 +22,12 @@ from typing import Any
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 
-LIFE_CHECK_S = 1.0
+LIFE_CHECK_S = 0.1
 HEARTBEAT_S = 1.0
+
+_PACKAGE = __spec__.name.partition(".")[0]
+LOADERS = {"scorer": f"{_PACKAGE}.rerank:load", "summarizer": f"{_PACKAGE}.summarize:load"}
+"""What loads each kind of engine; any other kind is taken as "module:function" itself."""
 
 
 def main() -> None:
@@ -46,7 +51,7 @@ def guard(child: int, lifeline: int) -> int:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     code = 0
     while True:
-        readable, _, _ = select.select([lifeline], [], [], LIFE_CHECK_S / 10)
+        readable, _, _ = select.select([lifeline], [], [], LIFE_CHECK_S)
         if readable:  # nothing is ever written: readable means that the other end is closed
             break
         done, status = os.waitpid(child, os.WNOHANG)
@@ -119,13 +124,8 @@ def _capacity(engine: Any) -> int:
 
 
 def _load(kind: str, config: Any, extra: dict[str, Any]) -> Any:
-    if kind == "scorer":
-        from ..rerank import load as load_scorer
-
-        return load_scorer(config, **extra)
-    from ..summarize import load as load_summarizer
-
-    return load_summarizer(config, **extra)
+    module, _, function = LOADERS.get(kind, kind).partition(":")
+    return getattr(importlib.import_module(module), function)(config, **extra)
 
 
 def _portable(error: BaseException) -> BaseException:

@@ -1,4 +1,6 @@
-"""What a sweep would do now, what it would cost, and why the rest waits. Moves the spool in, runs no model."""
+"""What a sweep would do now, what it would cost, and why the rest waits.
+
+Moves what agents spooled into the ledger, so that it is seen; runs no model."""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ from ..store.ingest import ingest
 from ..store.ledger import Ledger
 from .account import VERSION
 from .context import Context, now
-from .options import SweepOptions
+from .options import DEFAULT, SweepOptions
 from .progress import Progress, Silent
 from .schedule import Schedule
 
@@ -27,8 +29,8 @@ PROMPT_OVERHEAD_TOKENS = 150
 """Instructions and marks around a group's items, by the default templates."""
 
 WHY_WAITING = {
-    "unsettled": "items arrived within `store.settle`; `--now` does not wait, `afterpass.close()` says no more come",
-    "no_query": "nothing to judge against; give `query=` to record(), `--query` or `--map query=...` to import",
+    "unsettled": "items arrived within `store.settle`; --now does not wait, afterpass.close() ends the wait",
+    "no_query": "nothing to judge against: give query= to record(), --query or --map query=PATH to import",
     "unknown_policy": "their policy is not in the configuration",
     "nothing_new": "judged, and nothing arrived since",
 }
@@ -84,7 +86,7 @@ class Plan:
 
 
 def plan(
-    home: Home, config: Config, options: SweepOptions = SweepOptions(), *, progress: Progress | None = None
+    home: Home, config: Config, options: SweepOptions = DEFAULT, *, progress: Progress | None = None
 ) -> Plan:
     """Read what is due and forecast it.
 
@@ -145,8 +147,7 @@ def _judge(context: Context, ledger: Ledger, result: Plan) -> None:
             total["duplicates"] += work.duplicates
             total["cached"] += work.cached
             total["tokens"] += _scaled(context.config, sample, chars)
-            if len(result.first) < SHOWN_GROUPS:
-                result.first += [_line(g, "new items") for g in groups[: SHOWN_GROUPS - len(result.first)]]
+            result.first += [_line(g, "new items") for g in groups[: SHOWN_GROUPS - len(result.first)]]
         if key is None and seen:
             result.notes.append(
                 f"{model}: what is cached is known once its backend was chosen by a first sweep"
@@ -158,17 +159,17 @@ def _write(context: Context, ledger: Ledger, result: Plan) -> None:
     total = dict.fromkeys(("groups", "prompt_tokens", "output_tokens"), 0)
     policies = context.config.policy
     if context.options.summaries:
-        for _, names in _by_model((n, p.summarize.model) for n, p in policies.items() if p.summarize.enabled):
-            judged = ledger.due_summaries(
-                policies=names,
-                selection=context.options.selection,
-                limit=1_000_000,
-                sweep_id=context.sweep_id,
-            )
-            for group in judged:
-                _add_prompt(total, context.config, group)
-                if len(result.first) < SHOWN_GROUPS:
-                    result.first.append(_line(group, "judged, no summary yet"))
+        judged = ledger.due_summaries(
+            policies=[name for name, policy in policies.items() if policy.summarize.enabled],
+            selection=context.options.selection,
+            limit=1_000_000,
+            sweep_id=context.sweep_id,
+        )
+        for group in judged:
+            _add_prompt(total, context.config, group)
+        result.first += [
+            _line(g, "judged, no summary yet") for g in judged[: SHOWN_GROUPS - len(result.first)]
+        ]
         if result.judge["groups"]:  # what is judged first is summarised after
             share = result.judge["chars"] / result.judge["groups"]
             policy = next(iter(policies.values())).summarize
@@ -194,9 +195,7 @@ def _forecast(ledger: Ledger, config: Config, result: Plan) -> None:
     }
     known = [seconds for seconds in result.seconds.values() if seconds is not None]
     if len(known) < len(result.seconds) and not result.is_empty:
-        result.notes.append(
-            "no earlier sweep of this home tells how fast this machine is: time is not forecast"
-        )
+        result.notes.append("no earlier sweep of this home tells this machine's rates: time is not forecast")
     elif config.schedule.price_per_hour is not None:
         result.cost = round(sum(known) / 3600 * config.schedule.price_per_hour, 4)
 
