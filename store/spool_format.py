@@ -1,6 +1,6 @@
 """The bytes of a segment, version 1.
 
-    afterpass segment 1 CRC {"segment": "...", "host": ..., "pid": ..., "created": ..., "writer": ..., "settled": ...}
+    afterpass segment 1 CRC {"segment":"ID","host":...,"pid":...,"created":...,"writer":...,"settled":...}
     CRC {"type":"item", ...}
     CRC {"type":"close", ...}
     CRC {"type":"counts", ...}           now and then: what was refused so far, should the writer be killed
@@ -57,13 +57,24 @@ class Counts:
     Attributes:
         rows: items in this segment.
         overflowed: refused for want of room since the same writer's segment before this one.
-        refused: refused for want of sense, by reason in `reasons`.
+        refused: refused for want of sense since then, by reason in `reasons`.
     """
 
     rows: int = 0
     overflowed: int = 0
     refused: int = 0
     reasons: Mapping[str, int] = field(default_factory=dict)
+
+    def since(self, earlier: Counts) -> Counts:
+        """What was refused between two running totals; rows stay this one's."""
+        reasons = {
+            reason: count - earlier.reasons.get(reason, 0)
+            for reason, count in self.reasons.items()
+            if count != earlier.reasons.get(reason, 0)
+        }
+        return Counts(
+            self.rows, self.overflowed - earlier.overflowed, self.refused - earlier.refused, reasons
+        )
 
 
 def dump(record: Mapping[str, Any]) -> bytes:
@@ -126,8 +137,8 @@ def check(raw: bytes) -> bytes | None:
     return None
 
 
-def parse_header(raw: bytes, fallback: UUID) -> Header:
-    """Read a first line (without its newline); a damaged one gives what can be said without it."""
+def parse_header(raw: bytes) -> Header | None:
+    """Read a first line (without its newline); None where it is damaged or none."""
     version, _, rest = raw.removeprefix(MAGIC).partition(b" ")
     payload = check(rest) if raw.startswith(MAGIC) and version.isdigit() and len(version) < 9 else None
     if payload is not None:
@@ -145,7 +156,7 @@ def parse_header(raw: bytes, fallback: UUID) -> Header:
             )
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             pass  # a checksum that holds over nonsense: as good as damaged
-    return Header(segment_id=fallback, damaged=True)
+    return None
 
 
 def parse_counts(record: Mapping[str, Any]) -> Counts:

@@ -41,7 +41,9 @@ def item_record(item: Item) -> dict[str, Any]:
     return flagged(record, item.flags)
 
 
-def close_record(*, namespace: str = "default", run: str | None = None, group: str | None = None) -> dict[str, Any]:
+def close_record(
+    *, namespace: str = "default", run: str | None = None, group: str | None = None
+) -> dict[str, Any]:
     """The control record that closes a run's or a group's groups."""
     record = {"type": "close", "namespace": namespace, "at": datetime.now(UTC).isoformat()}
     if run is not None:

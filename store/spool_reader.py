@@ -5,22 +5,27 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice, pairwise
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Literal
 from uuid import UUID
 
 from ..core.errors import SegmentNewer
-from .spool_format import MAGIC, MAX_LINE, VERSION, Counts, Header, check, parse_counts, parse_header
+from .spool_format import MAX_LINE, VERSION, Counts, Header, check, parse_counts, parse_header
+
+_START = 64 * 1024
+_LINE_START = re.compile(rb'[0-9a-f]{8} \{"')
 
 BadReason = Literal["header", "checksum", "torn", "not_json", "not_object", "too_long"]
 
 
 @dataclass(frozen=True, slots=True)
 class Bad:
-    """A line that could not be read.
+    """A line, or a part of one, that could not be read.
 
     Attributes:
         reason: "header" (the first line is damaged), "checksum", "torn" (the last line has no end),
@@ -58,17 +63,34 @@ class Segment:
         with self._file as file:
             number = 1
             if self._damaged is not None:
-                yield number, Bad("header", self._damaged)
+                for part in _parts(self._damaged):
+                    yield from self._give(1, "header", part)
             while raw := file.readline(MAX_LINE):
                 number += 1
-                record = _parse(file, raw)
-                if isinstance(record, Bad):
-                    if record.raw:  # an empty line is what a repaired write leaves: nothing is lost
-                        yield number, record
-                elif (kind := record.get("type")) == "footer" or kind == "counts":
-                    self.counts, self.complete = parse_counts(record), kind == "footer"
-                else:
-                    yield number, record
+                if not raw.endswith(b"\n") and len(raw) == MAX_LINE:
+                    _skip_line(file)
+                    yield number, Bad("too_long", raw[:_START])
+                    continue
+                reason: BadReason = "checksum" if raw.endswith(b"\n") else "torn"
+                content = raw.removesuffix(b"\n")
+                if content and (payload := check(content)) is not None:
+                    yield from self._give(number, reason, content, payload)
+                elif content:  # an empty line is what a repaired write leaves: nothing is lost
+                    for part in _parts(content):
+                        yield from self._give(number, reason, part, check(part))
+
+    def _give(
+        self, number: int, reason: BadReason, content: bytes, payload: bytes | None = None
+    ) -> Iterator[tuple[int, Mapping[str, Any] | Bad]]:
+        """What a line says; counts are taken in and not given."""
+        payload = check(content) if payload is None else payload
+        record = Bad(reason, content) if payload is None else _parse(payload)
+        if isinstance(record, Bad):
+            yield number, record
+        elif (kind := record.get("type")) == "footer" or kind == "counts":
+            self.counts, self.complete = parse_counts(record), kind == "footer"
+        else:
+            yield number, record
 
     def close(self) -> None:
         """Close the file; safe at any time."""
@@ -93,43 +115,43 @@ def read_segment(path: str | os.PathLike[str]) -> Segment:
     path = Path(path)
     file = path.open("rb")
     try:
-        raw = file.readline(64 * 1024)
-        header = parse_header(raw.removesuffix(b"\n"), _id_of(path))
+        raw = file.readline(MAX_LINE)
+        if len(raw) == MAX_LINE and not raw.endswith(b"\n"):
+            _skip_line(file)
+            raw = raw[:_START]
+        header = parse_header(raw.removesuffix(b"\n"))
+        if header is None:
+            return Segment(path, file, Header(segment_id=_id_of(path), damaged=True), raw)
         if header.version > VERSION:
             raise SegmentNewer(
-                f"{path.name} is a segment of version {header.version} (written by afterpass {header.writer}), "
-                f"and this one reads up to {VERSION}",
+                f"{path.name} is a segment of version {header.version}, by afterpass {header.writer}; "
+                f"this afterpass reads up to version {VERSION}",
                 hint="upgrade afterpass where the sweep runs; the segment waits meanwhile",
             )
-        damaged = None
-        if header.damaged:
-            damaged = raw
-            # A first line that is none of ours may be an item's: read it as one.
-            if not raw.startswith(MAGIC[:5]) and check(raw.removesuffix(b"\n")) is not None:
-                damaged = None
-                file.seek(0)
-            elif not raw.endswith(b"\n"):
-                _skip_line(file)
-        return Segment(path, file, header, damaged)
+        return Segment(path, file, header, None)
     except BaseException:
         file.close()
         raise
 
 
-def _parse(file: BinaryIO, raw: bytes) -> Mapping[str, Any] | Bad:
-    whole = raw.endswith(b"\n")
-    if not whole and len(raw) == MAX_LINE:
-        _skip_line(file)
-        return Bad("too_long", raw[: 64 * 1024])
-    content = raw[:-1] if whole else raw
-    payload = check(content)
-    if payload is None:
-        return Bad("checksum" if whole else "torn", content)
+def _parse(payload: bytes) -> Mapping[str, Any] | Bad:
     try:
         record = json.loads(payload)
     except (ValueError, RecursionError):
-        return Bad("not_json", content)
-    return record if isinstance(record, dict) else Bad("not_object", content)
+        return Bad("not_json", payload)
+    return record if isinstance(record, dict) else Bad("not_object", payload)
+
+
+def _parts(content: bytes) -> Iterator[bytes]:
+    """A damaged line, cut where another starts inside it: its own newline may be what was damaged.
+
+    Nothing that an agent wrote can be taken for a start: inside JSON a quote is escaped.
+    """
+    cuts = [0, *(match.start() for match in islice(_LINE_START.finditer(content, 1), 64)), len(content)]
+    for start, end in pairwise(cuts):
+        part = content[start:end]
+        # The damaged newline is still there, as the byte that it became.
+        yield part if check(part) is not None or check(part[:-1]) is None else part[:-1]
 
 
 def _skip_line(file: BinaryIO) -> None:

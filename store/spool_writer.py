@@ -1,16 +1,18 @@
-"""Writing one segment.
+"""Writing one segment, which passes through three places:
 
-    spool/.ID.new  created, locked, header written   (not to be seen yet)
-    spool/ID.open  takes lines; its lock says that the writer lives
-    spool/inbox/ID.segment  sealed: footer written, all of it fsynced
+spool/.ID.new  created, locked, header written   (not to be seen yet)
+spool/ID.open  takes lines; its lock says that the writer lives
+spool/inbox/ID.segment  sealed: footer written, all of it fsynced
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import socket
+import threading
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -51,6 +53,8 @@ class SegmentWriter:
         """Items written."""
         self.size = 0
         """Bytes written."""
+        self.complete = False
+        """The footer is written."""
         self._torn = False
         self._entry_durable = False
         self._fd: int | None = None
@@ -100,12 +104,19 @@ class SegmentWriter:
             counts: what was refused; `rows` is filled in here.
 
         Returns:
-            The sealed file. After an OSError the segment is still open, and sealing can be tried again.
+            The sealed file. On a full disk the footer is left out (`complete` is False). After an OSError
+            nothing is known of what was not synced before: write it again, to another segment.
         """
         counts = counts or Counts()
         footer = Counts(self.rows, counts.overflowed, counts.refused, counts.reasons)
         failpoints.hit("spool.seal")
-        self.append((counts_line(footer, last=True),), rows=0)
+        if not self.complete:
+            try:
+                self.append((counts_line(footer, last=True),), rows=0)
+                self.complete = True
+            except OSError as error:
+                if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                    raise  # a full disk has no room for a footer, and the rows do not need one
         os.fsync(self._descriptor)
         failpoints.hit("spool.seal.synced")
         sealed = hand_over(self._home, self.path)
@@ -113,15 +124,13 @@ class SegmentWriter:
         return sealed
 
     def abandon(self) -> None:
-        """Close the descriptor and nothing more: the file is then an orphan, to be adopted as it is.
-
-        After a fork this is all that a child may do with its parent's segment: closing a copy of a
-        descriptor leaves the parent's lock alone, unlocking would not.
-        """
-        descriptor, self._fd = self._fd, None
-        if descriptor is not None:
-            with contextlib.suppress(OSError):
-                os.close(descriptor)
+        """Close the descriptor and nothing more: the file is then an orphan, to be adopted as it is."""
+        with _descriptors_lock:
+            descriptor, self._fd = self._fd, None
+            if descriptor is not None:
+                _descriptors.pop(descriptor, None)
+                with contextlib.suppress(OSError):
+                    os.close(descriptor)
 
     def discard(self) -> None:
         """Throw the open segment away."""
@@ -147,7 +156,7 @@ class SegmentWriter:
     @property
     def _descriptor(self) -> int:
         if self._fd is None:
-            raise ValueError(f"the segment {self.header.segment_id} is no longer open")
+            raise ValueError(f"the segment {self.header.segment_id} is not open in this process (any more)")
         return self._fd
 
     def _create(self) -> Path:
@@ -157,7 +166,9 @@ class SegmentWriter:
         hidden, seen = self._home.spool / f".{name}{NEW}", self._home.spool / f"{name}{OPEN}"
         failpoints.hit("spool.create")
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
-        self._fd = os.open(hidden, flags, 0o600)
+        with _descriptors_lock:
+            self._fd = os.open(hidden, flags, 0o600)
+            _descriptors[self._fd] = self
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             failpoints.hit("spool.created")
@@ -224,3 +235,33 @@ def private_folder(path: Path) -> None:
     except FileExistsError:
         return
     sync_folder(path.parent)
+
+
+# A fork copies the descriptors, and with them the locks: a child that kept one would make its dead parent's
+# segment look alive. The child closes its copies; that leaves the parent's lock alone, unlocking would not.
+# The lock is held for an instant only: a fork never waits for a disk.
+_descriptors: dict[int, SegmentWriter] = {}
+_descriptors_lock = threading.RLock()
+
+
+def _before_fork() -> None:
+    _descriptors_lock.acquire()
+
+
+def _after_fork_in_parent() -> None:
+    _descriptors_lock.release()
+
+
+def _after_fork_in_child() -> None:
+    global _descriptors_lock
+    _descriptors_lock = threading.RLock()
+    for descriptor, writer in _descriptors.items():
+        writer._fd = None
+        with contextlib.suppress(OSError):
+            os.close(descriptor)
+    _descriptors.clear()
+
+
+os.register_at_fork(
+    before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child
+)
