@@ -11,6 +11,7 @@ code with which the command line ends.
     │   ├── UnknownReference       no item, group or sweep goes by that name
     │   └── RecordRefused          an item was refused at the hook (only raised where the caller asked)
     ├── StoreError (1)             the ledger or the spool cannot be used as it is
+    │   ├── LedgerMissing          there is no ledger yet
     │   ├── NotALedger             the file is not a DuckDB ledger of ours
     │   ├── LedgerNewer            the ledger was written by a newer version
     │   ├── SegmentNewer           a segment of the spool was written by a newer version
@@ -76,6 +77,10 @@ class RecordRefused(InputError):
 
 class StoreError(AfterpassError):
     """The ledger or the spool cannot be used as it is."""
+
+
+class LedgerMissing(StoreError):
+    """There is no ledger yet, and nobody may create one by reading."""
 
 
 class NotALedger(StoreError):

@@ -1,0 +1,89 @@
+"""Python values into Arrow columns and back: UUIDs, timestamps, JSON.
+
+UUIDs travel as Arrow's `uuid` extension over 16 bytes, which DuckDB takes and gives as its UUID type.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def uuids(values: Iterable[UUID | None]) -> pa.Array:
+    """A UUID column."""
+    import pyarrow as pa
+
+    storage = pa.array([None if value is None else value.bytes for value in values], pa.binary(16))
+    return pa.ExtensionArray.from_storage(pa.uuid(), storage)
+
+
+def times(values: Iterable[Any]) -> pa.Array:
+    """A TIMESTAMPTZ column of aware datetimes."""
+    import pyarrow as pa
+
+    return pa.array(list(values), pa.timestamp("us", "UTC"))
+
+
+def column(values: Iterable[Any], kind: str) -> pa.Array:
+    """A column of `kind`: "string", "int32", "int64", "float32", "float64", "bool", "strings", "binary"."""
+    import pyarrow as pa
+
+    types: dict[str, Any] = {
+        "string": pa.string(),
+        "int32": pa.int32(),
+        "int64": pa.int64(),
+        "float32": pa.float32(),
+        "float64": pa.float64(),
+        "bool": pa.bool_(),
+        "strings": pa.list_(pa.string()),
+        "binary": pa.binary(),
+    }
+    return pa.array(list(values), types[kind])
+
+
+def table(columns: Mapping[str, pa.Array]) -> pa.Table:
+    """An Arrow table of named columns."""
+    import pyarrow as pa
+
+    return pa.table(dict(columns))
+
+
+def keys_table(keys: Sequence[tuple[str, UUID]]) -> pa.Table:
+    """(namespace, group_id) rows."""
+    return table(
+        {
+            "namespace": column((namespace for namespace, _ in keys), "string"),
+            "group_id": uuids(group_id for _, group_id in keys),
+        }
+    )
+
+
+def float32(value: float | None) -> float | None:
+    """A float that can be stored: NaN and infinities become None (an error where a score was meant)."""
+    return value if value is not None and math.isfinite(value) else None
+
+
+def to_json(value: Any) -> str:
+    """Compact JSON that DuckDB's JSON type takes: never NaN, keys in their order."""
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=str)
+    except ValueError:
+        return json.dumps(
+            _finite(value), ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=str
+        )
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, Mapping):
+        return {str(key): _finite(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(inner) for inner in value]
+    return value

@@ -1,0 +1,219 @@
+"""The ledger: items, scores, verdicts, summaries and sweeps in one DuckDB file.
+
+    with Ledger.open(home.ledger) as ledger:
+        for row in ledger.verdicts(run="night-1", keep=True):
+            print(row.rank, row.text)
+
+Open it for a moment and close it again: while one process has it open for writing, no other can even read.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+from uuid import UUID
+
+from ..core.types import Candidate, DueGroup, KeptItem, Reply, Score, Selection, Summary, Verdict
+from . import ledger_commit, ledger_plan, ledger_reopen
+from .ledger_commit import Commit
+from .ledger_file import LedgerFile
+from .ledger_values import GroupKey, PairKey, Reopen, ScoringWork
+
+__all__ = ["GroupKey", "Ledger", "PairKey", "Reopen", "ScoringWork"]
+
+EVERYTHING = Selection()
+
+
+class Ledger:
+    """An open ledger; a context manager. Made by `Ledger.open`."""
+
+    def __init__(self, file: LedgerFile) -> None:
+        self._file = file
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str], *, read_only: bool = False, timeout: float = 30.0) -> Ledger:
+        """Open the ledger at `path`; create or upgrade it unless `read_only`.
+
+        Args:
+            path: the DuckDB file.
+            read_only: several processes may read at once, while none writes.
+            timeout: seconds to wait for whoever holds it.
+
+        Raises:
+            LedgerBusy: held by another process for longer than `timeout`; names its PID.
+            LedgerMissing: not there, and `read_only`.
+            LedgerNewer: written by a newer version.
+            NotALedger: another file.
+            StoreError: cannot be used as it is; says why.
+        """
+        return cls(LedgerFile(path, read_only=read_only, timeout=timeout))
+
+    def close(self) -> None:
+        """Let others have it. Safe to call twice."""
+        self._file.close()
+
+    def __enter__(self) -> Ledger:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+        return self._file.path
+
+    def apply(self, commit: Commit) -> int:
+        """Write one commit, in one transaction."""
+        return self._file.transact(lambda: ledger_commit.apply(self._file, commit))
+
+    # --------------------------------------------------------------------------- a sweep's reading
+
+    def due_groups(
+        self,
+        *,
+        policies: Sequence[str],
+        now: datetime,
+        settle: timedelta | None,
+        selection: Selection = EVERYTHING,
+        sweep_id: UUID,
+        limit: int = 1000,
+        without: Sequence[GroupKey] = (),
+    ) -> list[DueGroup]:
+        """Groups to judge: with a query, new items, settled, and not judged by this sweep yet.
+
+        Highest priority first, then the earliest deadline, then the longest wait.
+
+        Args:
+            policies: only groups of these.
+            settle: how long a group must have been quiet, unless closed; None does not wait.
+            without: groups to leave out (a page that is at work already).
+        """
+        return ledger_plan.due_groups(
+            self._file, policies=policies, now=now, settle=settle, selection=selection, sweep_id=sweep_id,
+            limit=limit, without=without,
+        )  # fmt: skip
+
+    def due_summaries(
+        self,
+        *,
+        policies: Sequence[str],
+        selection: Selection = EVERYTHING,
+        sweep_id: UUID,
+        limit: int = 1000,
+        without: Sequence[GroupKey] = (),
+    ) -> list[DueGroup]:
+        """Judged groups without a finished summary of that judgement, not attempted by this sweep yet."""
+        return ledger_plan.due_summaries(
+            self._file,
+            policies=policies,
+            selection=selection,
+            sweep_id=sweep_id,
+            limit=limit,
+            without=without,
+        )
+
+    def waiting(
+        self,
+        *,
+        policies: Sequence[str],
+        now: datetime,
+        settle: timedelta | None,
+        selection: Selection = EVERYTHING,
+    ) -> dict[str, int]:
+        """How many groups are not due, by reason: unsettled, no_query, unknown_policy, nothing_new."""
+        return ledger_plan.waiting(self._file, policies=policies, now=now, settle=settle, selection=selection)
+
+    def pairs_to_score(self, groups: Sequence[DueGroup], model_key: str) -> ScoringWork:
+        """The unique (query, text) pairs of these groups that have no score under this key yet.
+
+        An error never counts as a score; in a group reopened to be rejudged only newer scores count.
+        """
+        return ledger_plan.pairs_to_score(self._file, groups, model_key)
+
+    def texts(self, hashes: Sequence[UUID]) -> dict[UUID, str]:
+        """Texts by hash. One pass over all hashes of the ledger: ask for many at once."""
+        return ledger_plan.texts(self._file, hashes)
+
+    def scores(
+        self, model_key: str, pairs: Sequence[tuple[UUID, UUID]], *, errors: bool = False
+    ) -> dict[tuple[UUID, UUID], Score]:
+        """The newest score of each (query_hash, text_hash); failed ones only with `errors`."""
+        return ledger_plan.scores(self._file, model_key, pairs, errors=errors)
+
+    def candidates(self, groups: Sequence[DueGroup], model_key: str) -> dict[GroupKey, list[Candidate]]:
+        """Each group's items up to its `last_seq`, with their scores, in order of arrival."""
+        return ledger_plan.candidates(self._file, groups, model_key)
+
+    def kept(self, groups: Sequence[DueGroup]) -> dict[GroupKey, list[KeptItem]]:
+        """What the current verdicts keep of each group, without duplicates, best first."""
+        return ledger_plan.kept(self._file, groups)
+
+    def replies(self, model_key: str, prompt_hashes: Sequence[UUID]) -> dict[UUID, Reply]:
+        """Finished replies to these prompts, said before."""
+        return ledger_plan.replies(self._file, model_key, prompt_hashes)
+
+    # --------------------------------------------------------------------------- a sweep's writing
+
+    def start_sweep(self, sweep_id: UUID, *, config: Mapping[str, Any], started: datetime) -> None:
+        """Note that a sweep began; earlier ones that never ended are marked "killed"."""
+        self.apply(ledger_commit.start_sweep(sweep_id, config, started))
+
+    def end_sweep(self, sweep_id: UUID, *, outcome: str, account: Mapping[str, Any], ended: datetime) -> None:
+        """Note how a sweep ended."""
+        self.apply(ledger_commit.end_sweep(sweep_id, outcome, account, ended))
+
+    def write_scores(self, sweep_id: UUID, model_key: str, scores: Sequence[Score]) -> None:
+        """Append scores. A logit that is not finite is stored as an error."""
+        if scores:
+            self.apply(ledger_commit.scores(sweep_id, model_key, scores))
+
+    def write_verdicts(
+        self,
+        sweep_id: UUID,
+        model_key: str,
+        judged: Sequence[tuple[DueGroup, Sequence[Verdict]]],
+        *,
+        policy_hash: Mapping[str, UUID],
+    ) -> int:
+        """Append verdicts and mark their groups judged, together.
+
+        Returns:
+            How many groups were written: those that this sweep had judged before are left as they are.
+        """
+        return self.apply(ledger_commit.verdicts(sweep_id, model_key, judged, policy_hash)) if judged else 0
+
+    def write_replies(
+        self, sweep_id: UUID, model_key: str, replies: Sequence[tuple[UUID, int, Reply]]
+    ) -> None:
+        """Append replies: (prompt_hash, level, reply)."""
+        if replies:
+            self.apply(ledger_commit.replies(sweep_id, model_key, replies))
+
+    def write_summaries(self, sweep_id: UUID, done: Sequence[tuple[DueGroup, Sequence[Summary]]]) -> None:
+        """Append summaries and mark their groups summarised; a group with an extract stays due.
+
+        Args:
+            done: groups as `due_summaries` gives them: their `judged_sweep` says which verdicts the
+                summary was made from.
+        """
+        if done:
+            self.apply(ledger_commit.summaries(sweep_id, done))
+
+    def reopen(self, selection: Selection, how: Reopen) -> int:
+        """Make judged groups due again; what they had stays readable until the new is written.
+
+        Args:
+            how: "rejudge" scores and decides anew, "redecide" only decides, "retry_errors" does over
+                what ended in an error.
+
+        Returns:
+            How many groups were reopened.
+        """
+        return ledger_reopen.reopen(self._file, selection, how)

@@ -1,0 +1,352 @@
+"""The DuckDB file itself: opened with patience, migrated, written in transactions that are known to have ended.
+
+DuckDB lets one process write and, meanwhile, no other read. So whoever holds the file is waited for with
+back-off and then named. Three things would corrupt or mislead silently and are refused by name instead: using a
+connection that was inherited through fork, writing to a file that was replaced underneath, and taking a file
+of another program for ours.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import time
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+from uuid import UUID
+
+from ..core.errors import LedgerBusy, LedgerMissing, LedgerNewer, NotALedger, StoreError
+from ..core.keys import new_id
+from .sqlfiles import migrations, schema_version
+
+if TYPE_CHECKING:
+    import duckdb
+    import pyarrow as pa
+
+T = TypeVar("T")
+
+MEMORY = "1GB"
+"""What DuckDB may hold in memory; beyond it, it spills into a folder beside the ledger."""
+
+_HOLDER = re.compile(r"\(PID (\d+)\)")
+_open: weakref.WeakSet[LedgerFile] = weakref.WeakSet()
+_inherited: set[Path] = set()
+
+
+def _note_inherited() -> None:
+    _inherited.update(file.path for file in _open)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_note_inherited)
+
+
+class LedgerFile:
+    """A connection to the ledger's file.
+
+    Args:
+        path: the DuckDB file; created (with its folder) unless `read_only`.
+        read_only: several processes may hold it so at once; nothing is created or migrated.
+        timeout: seconds to wait for another process that holds it.
+
+    Raises:
+        LedgerBusy: held by another process; the message names its PID.
+        LedgerMissing: not there, and `read_only`.
+        LedgerNewer: written by a newer version of Afterpass.
+        NotALedger: some other file.
+        StoreError: this process was forked from one that had the ledger open.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], *, read_only: bool = False, timeout: float = 30.0
+    ) -> None:
+        self.path = Path(path).expanduser().absolute()
+        self.read_only = read_only
+        self.timeout = timeout
+        self._pid = os.getpid()
+        self._connection: duckdb.DuckDBPyConnection | None = None
+        self._depth = 0
+        if self.path in _inherited:
+            raise StoreError(
+                f"{self.path} was open when this process was forked; a database cannot be shared so",
+                hint="start the process with the spawn method, or close the ledger before forking",
+            )
+        if not read_only:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            if not self.path.exists():
+                _create(self.path)
+        self._connect()
+
+    # ------------------------------------------------------------------------------ open and close
+
+    def _connect(self) -> None:
+        self._connection = _patiently(lambda: _connect(self.path, self.read_only), self.path, self.timeout)
+        _open.add(self)
+        try:
+            self._inode = _inode(self.path)
+            _migrate(self._connection, self.path, self.read_only)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Let others have it. Safe to call twice; in a forked child it does nothing to the parent's."""
+        connection, self._connection = self._connection, None
+        _open.discard(self)
+        if connection is not None and os.getpid() == self._pid:
+            connection.close()
+
+    @property
+    def connection(self) -> duckdb.DuckDBPyConnection:
+        """The connection, if it may be used here.
+
+        Raises:
+            StoreError: closed, inherited through fork, or the file was replaced underneath.
+        """
+        if os.getpid() != self._pid:
+            raise StoreError(
+                f"{self.path} was opened by process {self._pid}, and this is a fork of it ({os.getpid()})",
+                hint="open the ledger anew in a process started with the spawn method",
+            )
+        if self._connection is None:
+            raise StoreError(f"{self.path} is closed", hint="open it again with Ledger.open(path)")
+        return self._connection
+
+    # -------------------------------------------------------------------------------- read and write
+
+    def rows(self, query: str, parameters: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
+        """All rows of a small result."""
+        return self.connection.execute(query, dict(parameters or {})).fetchall()
+
+    def arrow(self, query: str, parameters: Mapping[str, Any] | None = None) -> pa.Table:
+        """A result as an Arrow table; UUIDs as `arrow.uuid` columns."""
+        return self.connection.sql(query, params=dict(parameters or {})).to_arrow_table()
+
+    def stream(
+        self, query: str, parameters: Mapping[str, Any] | None = None, *, rows: int = 10_000
+    ) -> pa.RecordBatchReader:
+        """A result in batches, for what may not fit into memory. Do not write until it is read to its end."""
+        return self.connection.sql(query, params=dict(parameters or {})).to_arrow_reader(rows)
+
+    @contextmanager
+    def with_tables(self, **tables: pa.Table) -> Iterator[None]:
+        """Make Arrow tables visible to SQL under their names."""
+        connection = self.connection
+        for name, table in tables.items():
+            connection.register(name, table)
+        try:
+            yield
+        finally:
+            for name in tables:
+                with suppress(Exception):
+                    connection.unregister(name)
+
+    def transact(self, work: Callable[[], T]) -> T:
+        """Run `work` in one transaction, and know how it ended.
+
+        A COMMIT that raises may have committed (DuckDB says so when the checkpoint after it fails). Each
+        transaction leaves a mark; after a raising COMMIT the file is opened anew and the mark looked for: if it
+        is there the work counts as done, if not the error is raised. Nested calls join the outer transaction.
+        """
+        if self.read_only:
+            raise StoreError(f"{self.path} is open for reading only", hint="open it without read_only=True")
+        if self._depth:
+            return work()
+        self._check_in_place()
+        connection = self.connection
+        mark = new_id()
+        connection.execute("BEGIN TRANSACTION")
+        self._depth += 1
+        try:
+            result = work()
+            connection.execute("UPDATE counter SET last_commit = $mark::UUID", {"mark": mark})
+        except BaseException:
+            with suppress(Exception):
+                connection.execute("ROLLBACK")
+            raise
+        finally:
+            self._depth -= 1
+        self._check_in_place(connection)
+        try:
+            connection.execute("COMMIT")
+        except Exception as error:
+            if not self._did_commit(mark):
+                raise StoreError(
+                    f"writing to {self.path} failed: {error}",
+                    hint="see that there is room on the disk; nothing of this batch was kept",
+                ) from error
+        return result
+
+    def _did_commit(self, mark: UUID) -> bool:
+        self.close()
+        self._connect()
+        return self.rows("SELECT last_commit FROM counter") == [(mark,)]
+
+    def _check_in_place(self, open_transaction: duckdb.DuckDBPyConnection | None = None) -> None:
+        if _inode(self.path) == self._inode:
+            return
+        if open_transaction is not None:
+            with suppress(Exception):
+                open_transaction.execute("ROLLBACK")
+        raise StoreError(
+            f"{self.path} was replaced or removed while it was open; nothing was written",
+            hint="close this ledger and open it again",
+        )
+
+
+# ---------------------------------------------------------------------------------------- opening
+
+
+def _connect(path: Path, read_only: bool) -> duckdb.DuckDBPyConnection:
+    import duckdb
+
+    connection = duckdb.connect(
+        str(path),
+        read_only=read_only,
+        config={
+            "threads": str(min(4, os.cpu_count() or 1)),
+            "memory_limit": MEMORY,
+            "autoinstall_known_extensions": "false",
+            "autoload_known_extensions": "false",
+        },
+    )
+    connection.execute("SET TimeZone = 'UTC'")
+    connection.execute("SET enable_progress_bar = false")
+    connection.execute("SET arrow_lossless_conversion = true")
+    return connection
+
+
+def _create(path: Path) -> None:
+    """Write an empty ledger aside and link it into place, so that nobody ever meets half a one."""
+    aside = path.with_name(f".{path.name}.{os.getpid()}.{new_id().hex[-8:]}.new")
+    try:
+        connection = _connect(aside, False)
+        try:
+            _migrate(connection, aside, False)
+        finally:
+            connection.close()
+        with suppress(FileExistsError):  # somebody else was quicker: theirs is as good
+            os.link(aside, path)
+    finally:
+        for left in (aside, aside.with_name(aside.name + ".wal")):
+            left.unlink(missing_ok=True)
+
+
+def _patiently(connect: Callable[[], T], path: Path, timeout: float) -> T:
+    """Call `connect` until it succeeds, backing off from 10 ms to 1 s while another process holds the file."""
+    import duckdb
+
+    give_up = time.monotonic() + timeout
+    pause = 0.01
+    while True:
+        try:
+            return connect()
+        except duckdb.IOException as error:
+            message = str(error)
+            if not path.exists():
+                raise LedgerMissing(
+                    f"there is no ledger at {path}",
+                    hint="it comes with the first `afterpass sweep` or `afterpass import`",
+                ) from None
+            if "not a valid DuckDB database file" in message:
+                raise NotALedger(
+                    f"{path} is not a DuckDB database", hint="move that file away, or name another home"
+                ) from error
+            if "Could not set lock" not in message:
+                raise StoreError(
+                    f"{path} cannot be opened: {message}", hint="see `afterpass doctor`"
+                ) from error
+            if time.monotonic() >= give_up:
+                raise _busy(path, message) from error
+        except duckdb.ConnectionException as error:
+            # This very process has it open the other way (reading, writing).
+            if time.monotonic() >= give_up:
+                raise LedgerBusy(
+                    f"{path} is open in this process already (PID {os.getpid()}), read-only or not",
+                    hint="close that one first",
+                ) from error
+        except duckdb.Error as error:
+            if "version" in str(error).lower():
+                raise LedgerNewer(
+                    f"{path} was written by a newer DuckDB: {error}",
+                    hint="upgrade duckdb in this environment",
+                ) from error
+            raise StoreError(f"{path} cannot be opened: {error}", hint="see `afterpass doctor`") from error
+        time.sleep(pause * random.uniform(0.5, 1.0))
+        pause = min(1.0, pause * 2)
+
+
+def _busy(path: Path, message: str) -> LedgerBusy:
+    held = _HOLDER.search(message)
+    pid = held[1] if held else "unknown"
+    name = ""
+    if held:
+        with suppress(OSError):
+            command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            name = f", {b' '.join(command[:4]).decode(errors='replace').strip()!r}"
+    return LedgerBusy(
+        f"{path} is held by another process (PID {pid}{name})",
+        hint="wait for it or close it; readers can use the exported Parquet meanwhile",
+    )
+
+
+def _inode(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+# -------------------------------------------------------------------------------------- migrations
+
+
+def _tables(connection: duckdb.DuckDBPyConnection) -> set[str]:
+    return {name for (name,) in connection.execute("SELECT table_name FROM duckdb_tables()").fetchall()}
+
+
+def _migrate(connection: duckdb.DuckDBPyConnection, path: Path, read_only: bool) -> None:
+    """Bring the schema to this code's version, one transaction for each step.
+
+    Raises:
+        NotALedger: a DuckDB database with tables, and none of them ours.
+        LedgerNewer: its version is beyond ours.
+        StoreError: older than ours, and `read_only`.
+    """
+    tables = _tables(connection)
+    if tables and "schema_version" not in tables:
+        raise NotALedger(
+            f"{path} is a DuckDB database, but no Afterpass ledger",
+            hint="name another home or move that file away",
+        )
+    version = 0
+    if tables:
+        (found,) = connection.execute("SELECT max(version) FROM schema_version").fetchall()
+        version = found[0] or 0
+    if version > schema_version():
+        raise LedgerNewer(
+            f"{path} has schema version {version}, and this Afterpass knows {schema_version()}",
+            hint="upgrade Afterpass; a ledger is never taken back to an older version",
+        )
+    if version < schema_version() and read_only:
+        raise StoreError(
+            f"{path} has schema version {version}, and this Afterpass reads {schema_version()}",
+            hint="run `afterpass sweep` once: opening for writing upgrades it",
+        )
+    for number, name, script in migrations()[version:]:
+        connection.execute("BEGIN TRANSACTION")
+        try:
+            connection.execute(
+                "CREATE TABLE IF NOT EXISTS schema_version (version INTEGER, name VARCHAR, applied_at TIMESTAMPTZ)"
+            )
+            connection.execute(script)
+            connection.execute("INSERT INTO schema_version VALUES ($1, $2, now())", [number, name])
+            connection.execute("COMMIT")
+        except BaseException:
+            with suppress(Exception):
+                connection.execute("ROLLBACK")
+            raise
