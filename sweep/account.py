@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -32,7 +32,7 @@ class Account:
     ingest: Counter[str] = field(default_factory=Counter)
     waiting: dict[str, int] = field(default_factory=dict)
     tokens: Counter[str] = field(default_factory=Counter)
-    seconds: Counter[str] = field(default_factory=Counter)
+    seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     models: dict[str, Any] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     engine_failed: bool = False
@@ -84,7 +84,7 @@ class Account:
             "stopped_because": self.stopped_because,
             "items": _counts(self.items, "seen", "kept", "dropped", "errors", "duplicates", "cached"),
             "groups": _counts(self.groups, "judged", "summarised", "skipped", "extracts", "errors"),
-            "pairs": _counts(self.pairs, "scored", "cached", "errors"),
+            "pairs": _counts(self.pairs, "scored", "checked", "errors"),
             "waiting": self.waiting,
             "ingested": _counts(self.ingest, "segments", "rows", "known"),
             "overflowed": self.ingest["overflowed"],

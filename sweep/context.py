@@ -6,7 +6,7 @@ import hashlib
 import threading
 import time
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 from ..core.config import Config, Policy
@@ -53,7 +53,7 @@ class Context:
         return self.account.stopped_because is not None
 
     @property
-    def settle(self) -> object:
+    def settle(self) -> timedelta | None:
         """How long groups must have been quiet, or None where that is not waited for."""
         return self.config.store.settle if self.options.waits else None
 

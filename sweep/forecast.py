@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
+from uuid import UUID
 
 from .. import rerank, summarize
 from ..core.config import Config
@@ -15,7 +16,7 @@ from ..core.keys import reference
 from ..core.paths import Home
 from ..core.types import DueGroup
 from ..store.ingest import ingest
-from ..store.ledger import Ledger
+from ..store.ledger import GroupKey, Ledger
 from .account import VERSION
 from .context import Context, now
 from .options import DEFAULT, SweepOptions
@@ -124,19 +125,17 @@ def _judge(context: Context, ledger: Ledger, result: Plan) -> None:
         except AfterpassError as error:
             result.notes.append(f"{model}: {error.message}; {error.hint}")
             key = None
-        seen = 0
-        while True:
-            groups = ledger.due_groups(
-                policies=policies,
-                now=now(),
-                settle=context.settle,
-                selection=context.options.selection,
-                sweep_id=context.sweep_id,
-                limit=seen + PAGE_GROUPS,
-            )[seen:]
-            if not groups:
-                break
-            seen += len(groups)
+        seen: list[GroupKey] = []
+        while groups := ledger.due_groups(
+            policies=policies,
+            now=now(),
+            settle=context.settle,
+            selection=context.options.selection,
+            sweep_id=context.sweep_id,
+            limit=PAGE_GROUPS,
+            without=seen,
+        ):
+            seen += [group.key for group in groups]
             work = ledger.pairs_to_score(groups, key or "")
             sample = ledger.texts([pair.text_hash for pair in work.pairs[:SAMPLE_TEXTS]])
             chars = sum(pair.chars + pair.query_chars for pair in work.pairs)
@@ -219,7 +218,7 @@ def _over(tokens: int, rate: float | None) -> float | None:
     return 0.0 if not tokens else round(tokens / rate, 1) if rate else None
 
 
-def _scaled(config: Config, sample: Mapping[object, str], chars: int) -> int:
+def _scaled(config: Config, sample: Mapping[UUID, str], chars: int) -> int:
     """Tokens of `chars` characters, by counting a sample of the very texts."""
     read = sum(len(text) for text in sample.values())
     if not read:

@@ -6,7 +6,7 @@ committing happen here meanwhile. Scores commit as they come, a group's verdicts
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict, deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import replace
 from uuid import UUID
@@ -15,12 +15,13 @@ from .. import rerank
 from ..core.config import DecidePolicy, ScorerConfig
 from ..core.types import Candidate, Decision, DueGroup, Pair, Score, Verdict
 from ..rerank.decide import decide
-from ..store.ledger import Ledger, PairKey
+from ..store.ledger import Ledger, PairKey, ScoringWork
 from .context import Cadence, Context, now, policy_hash
 from .engine_process import EngineProcess
 
 PAGE_GROUPS = 1000
-TEXT_BYTES = 16 * 2**20
+PLAN_AHEAD_PAIRS = 4096
+FETCH_CHARS = 16 * 2**20
 POLL_S = 0.25
 
 
@@ -35,113 +36,115 @@ class Judging:
         self._hashes = {name: policy_hash(context.config.policy[name]) for name in self._policies}
         self._key = rerank.model_key(self._config)
         self._engine: EngineProcess[Pair, Score] | None = None
-        self._pairs: deque[tuple[PairKey, str]] = deque()
-        self._texts: dict[UUID, str] = {}
+        self._exhausted = False
+        self._planned: deque[tuple[PairKey, str]] = deque()
+        self._texts: deque[Pair] = deque()
+        self._groups: dict[UUID, list[DueGroup]] = {}
+        """Groups at work, by query."""
         self._open: dict[UUID, set[UUID]] = {}
-        self._groups: dict[UUID, list[DueGroup]] = defaultdict(list)
+        """Texts that a query still waits for."""
         self._ready: list[DueGroup] = []
         self._scores: list[Score] = []
+        self._pairs_seen = 0
         self._cadence = Cadence()
 
     def run(self) -> None:
         """Judge until nothing is due, or until told to stop; what is in flight then is still committed."""
-        account = self._context.account
         try:
-            while self._next_page():
+            while self._more():
                 self._work()
-                if self._context.stopping:
-                    break
         finally:
             try:
                 self._commit()
             finally:
                 if self._engine is not None:
-                    account.seconds["score_engine"] += self._engine.busy_seconds
+                    self._context.account.seconds["score_engine"] += self._engine.busy_seconds
                     self._engine.close()
+
+    def _more(self) -> bool:
+        """Plan ahead, so that the scorer never waits for a page; False when all is done."""
+        if self._context.stopping:
+            self._exhausted = True
+            self._planned.clear()
+            self._texts.clear()
+        while not self._exhausted and len(self._planned) + len(self._texts) < PLAN_AHEAD_PAIRS:
+            self._next_page()
+        in_flight = self._engine is not None and self._engine.outstanding
+        return bool(self._planned or self._texts or in_flight or self._ready)
 
     # --------------------------------------------------------------------------------------- plan
 
-    def _next_page(self) -> bool:
+    def _next_page(self) -> None:
         context = self._context
-        if context.stopping:
-            return False
+        self._commit()  # a score that is not in the ledger yet would be planned again
         with context.account.timed("plan"), context.ledger() as ledger:
-            groups = self._due(ledger)
-            if not groups:
-                return False
-            if self._key is not None:
-                self._take(ledger, groups)
-        if self._key is None:  # only the loaded model can say which backend it chose
+            groups = ledger.due_groups(
+                policies=self._policies,
+                now=now(),
+                settle=context.settle,
+                selection=context.options.selection,
+                sweep_id=context.sweep_id,
+                limit=PAGE_GROUPS,
+                without=[group.key for groups in self._groups.values() for group in groups],
+            )
+            if groups and self._key is not None:
+                self._take(groups, ledger.pairs_to_score(groups, self._key))
+        self._exhausted = not groups
+        if groups and self._key is None:  # only the loaded model can say which backend it chose
             self._key = self._start().key
             with context.account.timed("plan"), context.ledger() as ledger:
-                self._take(ledger, groups)
-        return True
+                self._take(groups, ledger.pairs_to_score(groups, self._key))
 
-    def _due(self, ledger: Ledger) -> list[DueGroup]:
-        return ledger.due_groups(
-            policies=self._policies,
-            now=now(),
-            settle=self._context.settle,
-            selection=self._context.options.selection,
-            sweep_id=self._context.sweep_id,
-            limit=PAGE_GROUPS,
-        )
-
-    def _take(self, ledger: Ledger, groups: Sequence[DueGroup]) -> None:
-        assert self._key is not None
-        work = ledger.pairs_to_score(groups, self._key)
+    def _take(self, groups: Sequence[DueGroup], work: ScoringWork) -> None:
         self._context.account.items["cached"] += work.cached
-        self._groups.clear()
-        queries = {}
         for group in groups:
-            self._groups[group.query_hash].append(group)
-            queries[group.query_hash] = group.query
-        self._open = defaultdict(set)
-        for pair in work.pairs:
-            self._open[pair.query_hash].add(pair.text_hash)
-        order = {query: place for place, query in enumerate(self._groups)}
+            self._groups.setdefault(group.query_hash, []).append(group)
+        queries = {group.query_hash: group.query for group in groups}
+        order = {query_hash: place for place, query_hash in enumerate(queries)}
         # By group, in the plan's order: groups finish one after another instead of all at the end.
-        self._pairs.extend(
-            (pair, queries[pair.query_hash])
-            for pair in sorted(work.pairs, key=lambda pair: (order[pair.query_hash], pair.chars))
-        )
-        self._context.progress.phase("scoring", len(work.pairs), "pairs")
-        for query_hash in self._groups:
+        for pair in sorted(work.pairs, key=lambda pair: (order[pair.query_hash], pair.chars)):
+            waiting = self._open.setdefault(pair.query_hash, set())
+            if pair.text_hash not in waiting:
+                waiting.add(pair.text_hash)
+                self._planned.append((pair, queries[pair.query_hash]))
+                self._pairs_seen += 1
+        for query_hash in queries:
             if query_hash not in self._open:
-                self._ready += self._groups[query_hash]
+                self._ready += self._groups.pop(query_hash)
+        self._context.progress.phase("scoring", self._pairs_seen, "pairs")
 
     # -------------------------------------------------------------------------------------- score
 
     def _work(self) -> None:
-        """Score the page's pairs and decide its groups."""
-        while self._pairs or (self._engine is not None and self._engine.outstanding):
-            if self._context.stopping:
-                self._pairs.clear()
-            self._feed()
+        """Feed the scorer, take what it finished, commit when it is time."""
+        if self._planned and not self._texts:
+            self._fetch()
+        if self._texts:
             engine = self._start()
+            engine.submit([self._texts.popleft() for _ in range(min(engine.room, len(self._texts)))])
+        if self._engine is not None and self._engine.outstanding:
             with self._context.account.timed("score"):
-                results = engine.poll(POLL_S)
+                results = self._engine.poll(POLL_S)
             for score in results:
                 self._receive(score)
             if results:
-                done, seconds = self._context.account.tokens["scored"], engine.busy_seconds
-                self._context.progress.advance(len(results), tokens_per_s=done / seconds if seconds else 0.0)
+                seconds = self._engine.busy_seconds
+                tokens = self._context.account.tokens["scored"]
+                self._context.progress.advance(len(results), tokens_per_s=tokens / seconds if seconds else 0)
             if self._cadence.due(len(self._ready), bool(self._ready or self._scores)):
                 self._commit()
-        self._commit()
+        else:
+            self._commit()
 
-    def _feed(self) -> None:
-        engine = self._start() if self._pairs else self._engine
-        if engine is None or not self._pairs or engine.room == 0:
-            return
+    def _fetch(self) -> None:
         wanted: list[tuple[PairKey, str]] = []
         size = 0
-        while self._pairs and len(wanted) < engine.room and size < TEXT_BYTES:
-            wanted.append(self._pairs.popleft())
+        while self._planned and size < FETCH_CHARS and len(wanted) < PLAN_AHEAD_PAIRS:
+            wanted.append(self._planned.popleft())
             size += wanted[-1][0].chars
         with self._context.account.timed("read_texts"), self._context.ledger() as ledger:
             texts = ledger.texts(list({pair.text_hash for pair, _ in wanted}))
-        engine.submit(
+        self._texts.extend(
             Pair(pair.query_hash, pair.text_hash, query, texts[pair.text_hash]) for pair, query in wanted
         )
 
@@ -155,6 +158,7 @@ class Judging:
             with context.account.timed("load"):
                 engine.start()
             context.account.models[f"scorer:{self._model}"] = {"key": engine.key, **engine.about}
+            context.progress.phase("scoring", self._pairs_seen or None, "pairs")
             self._engine = engine
         return self._engine
 
@@ -163,10 +167,11 @@ class Judging:
         account.pairs["errors" if score.error else "scored"] += 1
         account.tokens["scored"] += score.tokens
         self._scores.append(score)
-        open_texts = self._open[score.query_hash]
-        open_texts.discard(score.text_hash)
-        if not open_texts:
-            self._ready += self._groups[score.query_hash]
+        waiting = self._open[score.query_hash]
+        waiting.discard(score.text_hash)
+        if not waiting:
+            del self._open[score.query_hash]
+            self._ready += self._groups.pop(score.query_hash)
 
     # ------------------------------------------------------------------------------------- decide
 

@@ -90,14 +90,13 @@ class Writing:
     # --------------------------------------------------------------------------------------- plan
 
     def _due(self, ledger: Ledger) -> list[DueGroup]:
-        groups = ledger.due_summaries(
+        return ledger.due_summaries(
             policies=self._policies,
             selection=self._context.options.selection,
-            limit=PAGE_GROUPS + len(self._seen),
+            limit=PAGE_GROUPS,
             sweep_id=self._context.sweep_id,
+            without=list(self._seen),  # drafts that wait for their check are still due by the ledger's word
         )
-        # Drafts that wait for their check are still due by the ledger's word.
-        return [group for group in groups if group.key not in self._seen][:PAGE_GROUPS]
 
     def _next_page(self) -> bool:
         context = self._context
@@ -130,7 +129,7 @@ class Writing:
             following: list[Prompt] = []
             for prompt in todo:
                 if (reply := known.get(hashes[prompt.id])) is not None:
-                    self._context.account.items["replies_cached"] += 1
+                    self._context.account.tokens["replies_cached"] += 1
                     following += job.feed(replace(reply, id=prompt.id))
                 else:
                     self._jobs[prompt.id] = job

@@ -1,0 +1,144 @@
+"""kill -9 of a sweep at moments spread over all its phases: nothing committed is lost or done twice."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import psutil
+import pytest
+
+from afterpass.core.paths import Home
+from afterpass.hooks.recorder import Recorder
+
+SMALL = """
+[rerank.models.embedded]
+model = "lexical"
+[summarize.models.embedded]
+model = "extractive"
+"""
+COMMAND = str(Path(sys.executable).with_name("afterpass"))
+
+
+def record(home: Home, groups: int, items: int) -> None:
+    recorder = Recorder(home)
+    for group in range(groups):
+        for item in range(items):
+            # Every fourth text comes twice in its group, so that duplicates are in play.
+            text = f"Observation {item - (item % 4 == 3)} of group {group}: the answer is {group * item}. It holds."
+            recorder.record(text, query=f"What is the answer of group {group}?", group=f"group {group}")
+    recorder.shutdown()
+
+
+def sweep_until_killed(home: Home, after: float) -> bool:
+    """Start a sweep and kill it; True when it was still alive. All that it started must be gone in 5 s."""
+    process = subprocess.Popen(
+        [COMMAND, "sweep", "--home", str(home.root), "--now", "--json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    time.sleep(after)
+    family = [p.pid for p in psutil.Process(process.pid).children(recursive=True)] if process.poll() is None else []
+    alive = process.poll() is None
+    os.kill(process.pid, signal.SIGKILL)
+    _, errors = process.communicate()
+    assert process.returncode in (-signal.SIGKILL, 0), errors.decode()
+    end = time.monotonic() + 5
+    while living := [pid for pid in family if _lives(pid)]:
+        assert time.monotonic() < end, f"still alive after 5 s: {living}"
+        time.sleep(0.05)
+    return alive
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def finish(home: Home, tries: int = 3) -> dict[str, Any]:
+    """Sweep to the end and return the last account that did something."""
+    import json
+
+    account: dict[str, Any] = {}
+    for _ in range(tries):
+        done = subprocess.run(
+            [COMMAND, "sweep", "--home", str(home.root), "--now", "--json"], capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        account = json.loads(done.stdout.splitlines()[-1])
+        if account["outcome"] == "nothing_due":
+            break
+    assert account["outcome"] == "nothing_due"
+    return account
+
+
+def check_books(home: Home, items: int, groups: int, pairs: int) -> int:
+    """One current verdict an item, none committed twice, one summary a group. Returns pairs scored again."""
+    with duckdb.connect(str(home.ledger), read_only=True) as ledger:
+
+        def one(sql: str) -> int:
+            row = ledger.execute(sql).fetchone()
+            assert row is not None
+            return int(row[0])
+
+        assert one("SELECT count(*) FROM item") == items
+        assert one("SELECT count(*) FROM current_verdict") == items
+        assert one("SELECT count(DISTINCT item_seq) FROM current_verdict") == items
+        # Nothing arrived in between, so whatever was judged once is never judged again.
+        assert one("SELECT count(*) FROM verdict") == items
+        assert one("SELECT count(*) FROM current_summary WHERE status = 'done'") == groups
+        scored = one("SELECT count(*) FROM score WHERE query_hash IN (SELECT query_hash FROM item_group)")
+        return scored - pairs
+
+
+@pytest.mark.timeout(600)
+def test_twenty_kills_over_all_phases(home: Home) -> None:
+    groups, items = 60, 20
+    home.config.write_text(SMALL)
+    record(home, groups, items)
+    began = time.monotonic()
+    # How long a whole sweep takes here decides where the kills fall; a second home is measured for it.
+    measured = Home(home.root.parent / "measured")
+    measured.root.mkdir()
+    measured.config.write_text(SMALL)
+    record(measured, groups, items)
+    began = time.monotonic()
+    finish(measured, tries=2)
+    whole = (time.monotonic() - began) * 0.75
+
+    alive = [sweep_until_killed(home, after=whole * moment / 20) for moment in range(1, 21)]
+
+    assert any(alive), "every sweep had ended before its kill: nothing was tried"
+    finish(home)
+    unique = groups * (items - items // 4)
+    recomputed = check_books(home, items=groups * items, groups=groups, pairs=unique)
+    print(f"kills while alive: {sum(alive)} of 20; pairs scored again: {recomputed}")
+    assert 0 <= recomputed <= 20 * unique
+
+
+def test_sigterm_drains_and_the_rest_waits(home: Home, afterpass_command: Callable[..., list[str]]) -> None:
+    home.config.write_text(SMALL)
+    record(home, 400, 20)
+    process = subprocess.Popen(
+        afterpass_command("sweep", "--now", "--json"), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    time.sleep(2.0)
+    process.send_signal(signal.SIGTERM)
+    out, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors.decode()
+    import json
+
+    account = json.loads(out.splitlines()[-1])
+    assert account["outcome"] in ("stopped", "done")
+    assert account["items"]["seen"] == sum(account["items"][k] for k in ("kept", "dropped", "errors"))
+    finish(home)
+    check_books(home, items=8000, groups=400, pairs=400 * 15)
