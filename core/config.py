@@ -135,9 +135,10 @@ class SummarizePolicy(_Section):
     enabled: bool = True
     model: str = "embedded"
     input_tokens: int = Field(default=6000, ge=64)
-    """Tokens of kept items that a group may bring, cut to the model's context."""
-    max_tokens: int = Field(default=256, ge=16)
-    max_points: int = Field(default=5, ge=1, le=50)
+    """Tokens of kept items that a group may bring; past the model's context they are read by map-reduce."""
+    max_tokens: int = Field(default=768, ge=16)
+    """What the largest reply may need at one token a character; a usual one takes about a third."""
+    max_points: int = Field(default=4, ge=1, le=50)
     per_item: bool = False
     """One output for each kept item instead of one for the group."""
     language: str | None = None
