@@ -2,7 +2,7 @@
 
 The order of the steps is what the names mean:
 
-1. Blank texts are dropped ("empty"): nothing to read is no error.
+1. Texts with nothing to read (blank, or NULs alone) are dropped ("empty"): that is no error.
 2. Texts that count as one (equal, or near where the policy says so) choose a representative. It alone is
    judged; the others follow its decision, are counted, and take no place in `top_k`.
 3. Representatives without a finite logit are errors. NaN never ranks.
@@ -22,6 +22,9 @@ from uuid import UUID
 from ..core.config import DecidePolicy
 from ..core.errors import ConfigError
 from ..core.types import Candidate, Decision, Verdict
+
+NOTHING_TO_READ = "nothing_to_read"
+"""A scorer's error for a text in which it finds no token."""
 
 
 class Probabilities(Protocol):
@@ -64,10 +67,12 @@ def decide(
         ConfigError: see `check_policy`.
     """
     check_policy(policy, calibration)
-    verdicts: list[Verdict] = [Verdict(c.seq, Decision.DROP, "empty") for c in candidates if c.blank]
+    verdicts: list[Verdict] = [Verdict(c.seq, Decision.DROP, "empty") for c in candidates if _empty(c)]
     ranked: list[Candidate] = []
     followers: list[tuple[Candidate, Candidate]] = []
-    for cluster in _clusters([c for c in candidates if not c.blank], near=policy.near_duplicates is not None):
+    for cluster in _clusters(
+        [c for c in candidates if not _empty(c)], near=policy.near_duplicates is not None
+    ):
         first, *others = cluster
         followers += [(first, other) for other in others]
         if _finite(first.logit):
@@ -163,6 +168,11 @@ def _root(text_hash: UUID, near_to: dict[UUID, UUID], present: set[UUID]) -> UUI
             return min(path[path.index(following) :])
         path.append(following)
     return path[-1]
+
+
+def _empty(candidate: Candidate) -> bool:
+    """Blank, or without anything that a tokenizer would read (NULs, say)."""
+    return candidate.blank or candidate.error == NOTHING_TO_READ
 
 
 def _finite(logit: float | None) -> bool:
