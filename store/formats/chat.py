@@ -37,7 +37,7 @@ def records(document: Any, *, line: int, where: str, run: str) -> Iterator[Recor
     calls: dict[str, Mapping[str, Any]] = {}
     for position, message in enumerate(messages):
         place = f"{where} message {position + 1}"
-        calls |= {call_id: call for call_id, call in _calls(message)}
+        calls |= dict(_calls(message))
         found = list(_results(message))
         if not found:
             yield Skipped(where=place, reason=f"{_role(message)} message")

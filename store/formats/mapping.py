@@ -135,7 +135,7 @@ class FieldMap:
                 reason = " ".join(str(error).split())
                 raise InputError(
                     f"--map path {path!r} is no JMESPath: {reason}",
-                    hint="names with dots or spaces go in double quotes, text in single ones: --map kind=\"'report'\"",
+                    hint="a name with dots or spaces goes in double quotes, a fixed text in single ones",
                 ) from None
         try:
             return self._compiled[path].search(value)

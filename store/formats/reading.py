@@ -207,11 +207,14 @@ def _own(document: _Document) -> Iterator[Record | Bad]:
         yield Bad(line=document.number, where=document.where, reason="no_text", detail=detail, raw=raw)
 
 
-def _row(document: _Document, options: Options) -> Iterator[Record | Bad]:
+def _row(document: _Document, options: Options) -> Iterator[Record | Bad | Skipped]:
     if options.mapping is None:
         yield from _own(document)
         return
     for place, found in enumerate(options.mapping.apply(document.value)):
+        if options.mapping.children and found.fields.get("text") is None:
+            yield Skipped(where=f"{document.where} node {found.place}", reason="node without text")
+            continue
         yield Record(
             line=document.number,
             where=document.where if place == 0 else f"{document.where} record {found.place}",

@@ -60,7 +60,7 @@ class Bad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Skipped:
-    """A part of a file that is no intermediate result (a user's message, a span without text): only counted."""
+    """A part of a file that is no intermediate result (a user's message, a span without text): counted."""
 
     where: str
     reason: str

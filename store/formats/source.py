@@ -70,7 +70,7 @@ def content_hash(path: Path) -> str:
 
 
 def encoding(head: bytes) -> str:
-    """UTF-8, or UTF-16 by its mark or, without one, by where the zeros are; from the first bytes of a file."""
+    """UTF-8, or UTF-16 by its mark or by where the zeros are; from the first bytes of a file."""
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "utf-16"
     if head.startswith(codecs.BOM_UTF8):

@@ -6,7 +6,6 @@ import json
 import math
 from typing import Any
 
-
 MAX_DEPTH = 200
 """Levels of nesting; every later reader of the value must get by with Python's own limit."""
 
