@@ -125,8 +125,8 @@ class EngineProcess(Generic[Request, Result]):
         if not self.outstanding:
             return []
         if self._set_aside:
-            results, self._set_aside = self._set_aside, []
-            return results
+            set_aside, self._set_aside = self._set_aside, []
+            return set_aside
         assert self._connection is not None
         results: list[Result] = []
         try:

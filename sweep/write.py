@@ -15,11 +15,12 @@ from .. import summarize
 from ..core.config import SummarizerConfig
 from ..core.errors import EngineError
 from ..core.types import DueGroup, Prompt, Reply, Summary
-from ..store.ledger import Ledger
+from ..store.ledger import GroupKey, Ledger
 from .context import Cadence, Context
 from .engine_process import EngineProcess
 
 PAGE_GROUPS = 256
+PLAN_AHEAD_PROMPTS = 128
 POLL_S = 0.25
 
 Draft = tuple[DueGroup, Sequence[Summary]]
@@ -52,7 +53,9 @@ class Writing:
         self._prompts: deque[Prompt] = deque()
         self._hashes: dict[str, UUID] = {}
         self._replies: list[tuple[UUID, int, Reply]] = []
-        self._seen: set[tuple[str, UUID]] = set()
+        self._seen: set[GroupKey] = set()
+        self._groups_seen = 0
+        self._exhausted = False
         self._cadence = Cadence()
 
     def run(self) -> None:
@@ -62,7 +65,7 @@ class Writing:
             EngineError: the language model does not start or keeps dying; committed replies stand.
         """
         try:
-            while self._next_page():
+            while self._more():
                 self._work()
         finally:
             try:
@@ -98,27 +101,36 @@ class Writing:
             without=list(self._seen),  # drafts that wait for their check are still due by the ledger's word
         )
 
-    def _next_page(self) -> bool:
+    def _more(self) -> bool:
+        """Plan ahead, so that the engine never waits for a page; False when all is done."""
+        if self._context.stopping:
+            self._exhausted = True
+            for prompt in self._prompts:
+                del self._jobs[prompt.id]
+            self._prompts.clear()
+        while not self._exhausted and len(self._prompts) < PLAN_AHEAD_PROMPTS:
+            self._next_page()
+        return bool(self._prompts) or (self._engine is not None and self._engine.outstanding > 0)
+
+    def _next_page(self) -> None:
         context = self._context
-        if context.stopping:
-            return False
+        finished: list[summarize.GroupJob] = []
         with context.account.timed("plan"), context.ledger() as ledger:
             groups = self._due(ledger)
             kept = ledger.kept(groups) if groups else {}
-            if not groups:
-                return False
             self._seen.update(group.key for group in groups)
-            finished: list[summarize.GroupJob] = []
             for group in groups:
                 policy = context.config.policy[group.policy].summarize
-                job = summarize.GroupJob(
-                    group, kept.get(group.key, []), policy, self._counter, self._context_length
-                )
+                items = kept.get(group.key, [])
+                job = summarize.GroupJob(group, items, policy, self._counter, self._context_length)
                 if not self._take(ledger, job, job.start()):
                     finished.append(job)
+        self._exhausted = not groups
+        # Costly groups first: a long one begun last would leave the engine nearly empty at the end.
+        self._prompts = deque(sorted(self._prompts, key=lambda prompt: -self._jobs[prompt.id].cost))
+        self._groups_seen += len(groups)
+        context.progress.phase("summarising", self._groups_seen, "groups")
         self._finish(finished)
-        context.progress.phase("summarising", len(groups), "groups")
-        return True
 
     def _take(self, ledger: Ledger, job: summarize.GroupJob, prompts: Iterable[Prompt]) -> bool:
         """Answer prompts from the ledger where it can; queue the rest. False when the job is finished."""
@@ -141,23 +153,16 @@ class Writing:
     # -------------------------------------------------------------------------------------- write
 
     def _work(self) -> None:
-        """Ask everything that this page still has to ask."""
-        context = self._context
-        while self._prompts or (self._engine is not None and self._engine.outstanding):
-            if context.stopping:
-                for prompt in self._prompts:
-                    del self._jobs[prompt.id]
-                self._prompts.clear()
-            engine = self._start()
-            if self._prompts and engine.room:
-                engine.submit([self._prompts.popleft() for _ in range(min(engine.room, len(self._prompts)))])
-            with context.account.timed("summarise"):
-                replies = engine.poll(POLL_S)
-            if replies:
-                self._receive(replies)
-            if self._cadence.due(len(self._replies), bool(self._replies)):
-                self._commit()
-        self._commit()
+        """Feed the engine, take what it finished, commit when it is time."""
+        engine = self._start()
+        if self._prompts and engine.room:
+            engine.submit([self._prompts.popleft() for _ in range(min(engine.room, len(self._prompts)))])
+        with self._context.account.timed("summarise"):
+            replies = engine.poll(POLL_S)
+        if replies:
+            self._receive(replies)
+        if self._cadence.due(len(self._replies), bool(self._replies)):
+            self._commit()
 
     def _start(self) -> EngineProcess[Prompt, Reply]:
         if self._engine is None:
@@ -173,7 +178,7 @@ class Writing:
                 engine.start()
             context.account.models[f"summarizer:{self._model}"] = {"key": engine.key, **engine.about}
             self._engine = engine
-            context.progress.phase("summarising", len({id(job) for job in self._jobs.values()}), "groups")
+            context.progress.phase("summarising", self._groups_seen, "groups")
         return self._engine
 
     def _receive(self, replies: Sequence[Reply]) -> None:
@@ -185,7 +190,7 @@ class Writing:
             account.tokens["prompt"] += reply.prompt_tokens
             account.tokens["cached_prompt"] += reply.cached_tokens
             account.tokens["output"] += reply.output_tokens
-            self._replies.append((self._hashes.pop(reply.id), job.level_of(reply.id), reply))
+            self._replies.append((self._hashes.pop(reply.id), job.level_of(reply), reply))
             more = job.feed(reply)
             if more:
                 following.append((job, more))
