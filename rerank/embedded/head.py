@@ -4,10 +4,10 @@ Everything is computed from the token ids and the states of the pair at hand, in
 same in training and in scoring, in each backend, and always of the chunk that is scored. The numbers are
 absolute (nothing is normalised over a group), so that scores of different groups can be compared.
 
-Words match when their *stems* do: a table maps each vocabulary id to the smallest id of its stem. How much a
-match is worth is its inverse document frequency. Both tables were made from the training texts and ship with
-the adapter. Saturation of repeated terms and the weighting by length follow BM25 (Robertson and Zaragoza 2009);
-the soft matches follow ColBERT's MaxSim (Khattab and Zaharia 2020).
+Words match when their *stems* do: a table maps each vocabulary id to the smallest id of its stem. How much
+a match is worth is its inverse document frequency. Both tables were made for training, the frequencies from
+the training texts alone, and ship with the adapter. Saturation of repeated terms and the weighting by length
+follow BM25 (Robertson and Zaragoza 2009); the soft matches ColBERT's MaxSim (Khattab and Zaharia 2020).
 """
 
 from __future__ import annotations

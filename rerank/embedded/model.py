@@ -10,9 +10,9 @@ At a bias of -1e4 no attention crosses: each side is encoded as if alone, and th
 bi-encoder's. So the model starts as a fair reranker, and training adds what crosses and the head. Where every
 bias is that low, two separate encodings give the same numbers and a query's could be kept for many texts.
 
-The architecture is BERT's (Devlin et al. 2018) with the weights of all-MiniLM-L6-v2 (Wang et al. 2020, MiniLM;
-Reimers and Gurevych 2019, Sentence-BERT). It is written out so that it needs no transformers, exports as it
-stands and has its adapter (LoRA, Hu et al. 2021) merged into the weights when it is loaded.
+The architecture is BERT's (Devlin et al. 2018) with the weights of all-MiniLM-L6-v2 (MiniLM: Wang et al.
+2020; Sentence-BERT: Reimers and Gurevych 2019). It is written out so that it needs no transformers, exports
+as it stands and has its adapter (LoRA, Hu et al. 2021) merged into the weights when it is loaded.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Layer(nn.Module):
         self.norm = nn.LayerNorm(WIDTH, eps=1e-12)
 
     def forward(self, hidden: Tensor, mask: Tensor) -> Tensor:
-        """`hidden` (pairs, tokens, 384), `mask` (pairs, 1 or 12, tokens, tokens), added before the softmax."""
+        """`hidden` (pairs, tokens, 384); `mask` (pairs, 12, tokens, tokens) is added before the softmax."""
         pairs, tokens, _ = hidden.shape
         qkv = self.qkv(hidden).view(pairs, tokens, 3, HEADS, WIDTH // HEADS).permute(2, 0, 3, 1, 4)
         query, key, value = qkv.unbind(0)
@@ -76,17 +76,24 @@ class TwoSidedModel(nn.Module):
 
     def encode(self, input_ids: Tensor, side_ids: Tensor) -> Tensor:
         """The last layer's states, (pairs, tokens, 384)."""
-        is_text = side_ids == TEXT
+        return self.attend(self.embed(input_ids, side_ids), side_ids)
+
+    def embed(self, input_ids: Tensor, side_ids: Tensor) -> Tensor:
+        """What the first layer is given; positions count from 0 on each side."""
         before = (side_ids == QUERY).sum(1, keepdim=True)
-        places = torch.arange(input_ids.shape[1], device=input_ids.device)[None, :] - before * is_text
-        hidden = self.embedding_norm(self.words(input_ids) + self.positions(places))
+        places = torch.arange(input_ids.shape[1], device=input_ids.device)[None, :] - before * (
+            side_ids == TEXT
+        )
+        return self.embedding_norm(self.words(input_ids) + self.positions(places))
+
+    def attend(self, hidden: Tensor, side_ids: Tensor, first: int = 0, last: int = LAYERS) -> Tensor:
+        """Run layers `first` to `last` (not included)."""
         crosses = (side_ids[:, None, :, None] != side_ids[:, None, None, :]).to(hidden.dtype)
         closed = (side_ids == 0)[:, None, None, :].to(hidden.dtype) * CLOSED
         for index, layer in enumerate(self.layers):
-            bias = self.cross_bias[index].to(hidden.dtype)
-            hidden = layer(
-                hidden, torch.maximum(crosses * bias[None, :, None, None], closed + CLOSED) + closed
-            )
+            if first <= index < last:
+                bias = self.cross_bias[index].to(hidden.dtype)
+                hidden = layer(hidden, crosses * bias[None, :, None, None] + closed)
         return hidden
 
     def forward(self, input_ids: Tensor, side_ids: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -28,7 +28,7 @@ WEIGHTS = "two_sided.safetensors"
 class PairInput(InputModule):
     """From (query, text) pairs to `input_ids` and `side_ids`."""
 
-    config_keys = ["query_length", "max_length"]
+    config_keys: ClassVar[list[str]] = ["query_length", "max_length"]
     save_in_root = False
 
     def __init__(self, tokenizer: Tokenizer, *, query_length: int = 64, max_length: int = 256) -> None:
@@ -40,7 +40,7 @@ class PairInput(InputModule):
         self.max_length = max_length
 
     def preprocess(self, inputs: Sequence[Any], prompt: str | None = None, **_: Any) -> dict[str, Any]:
-        """`inputs` are (query, text); a query is cut at `query_length`, a text at what is left of `max_length`."""
+        """`inputs` are (query, text): a query is cut at `query_length`, a text at what is left."""
         queries = self._ids([(prompt or "") + pair[0] for pair in inputs], self.query_length - 2)
         texts = self._ids([pair[1] for pair in inputs], self.max_length - SPECIALS)
         room = self.max_length - SPECIALS
@@ -56,13 +56,13 @@ class PairInput(InputModule):
         """Nothing to do: the ids go on as they are."""
         return features
 
-    def save(self, output_path: str, *args: Any, safe_serialization: bool = True, **kwargs: Any) -> None:
+    def save(self, output_path: str, *_: Any, safe_serialization: bool = True, **__: Any) -> None:  # noqa: ARG002
         """Write the tokenizer and the two lengths."""
         self.save_config(output_path)
         self.tokenizer.save(str(Path(output_path) / "tokenizer.json"))
 
     @classmethod
-    def load(cls, model_name_or_path: str, **kwargs: Any) -> Self:
+    def load(cls, model_name_or_path: str, **_: Any) -> Self:
         """Read what `save` wrote, from a local folder."""
         tokenizer = Tokenizer.from_file(str(Path(model_name_or_path) / "tokenizer.json"))
         return cls(tokenizer, **cls.load_config(model_name_or_path))
@@ -71,7 +71,7 @@ class PairInput(InputModule):
 class TwoSided(Module):
     """`TwoSidedModel` between dictionaries: puts `scores`, raw logits of shape (pairs, 1)."""
 
-    config_keys: list[str] = []
+    config_keys: ClassVar[list[str]] = []
 
     def __init__(self, model: TwoSidedModel) -> None:
         super().__init__()
@@ -82,7 +82,7 @@ class TwoSided(Module):
         logits: Tensor = self.model(features["input_ids"], features["side_ids"])
         return features | {"scores": logits[:, None]}
 
-    def save(self, output_path: str, *args: Any, safe_serialization: bool = True, **kwargs: Any) -> None:
+    def save(self, output_path: str, *_: Any, safe_serialization: bool = True, **__: Any) -> None:  # noqa: ARG002
         """Write all weights, adapter merged, as safetensors."""
         save_file(
             {name: tensor.contiguous() for name, tensor in self.model.state_dict().items()},
@@ -90,7 +90,7 @@ class TwoSided(Module):
         )
 
     @classmethod
-    def load(cls, model_name_or_path: str, **kwargs: Any) -> Self:
+    def load(cls, model_name_or_path: str, **_: Any) -> Self:
         """Read what `save` wrote, from a local folder."""
         state = load_file(str(Path(model_name_or_path) / WEIGHTS))
         model = TwoSidedModel(Head.from_tensors(state) if "head.idf" in state else None)

@@ -1,0 +1,126 @@
+"""First stage's data: features of training and stopping lists under the frozen encoder, kept as `.npz` files.
+
+python -m afterpass.rerank.training.features --data DIR --out DIR
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from ...core.paths import cache_folder
+from ..embedded import prepare
+from ..embedded.head import Head
+from ..embedded.model import load
+from ..embedded.packing import QUERY, TEXT
+from . import data, tables
+from .encode import Encoder, means, pair_features, tokenizer
+
+QUERY_TOKENS, TEXT_TOKENS = 62, 128
+BY_COSINE = 5
+"""Negatives of each training list that the bi-encoder chooses from the set's pool."""
+
+
+def main() -> None:
+    """Entry point."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, default=os.environ.get("AFTERPASS_CE_DATA"))
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--scale", type=float, default=1.0, help="of the number of queries of each set")
+    parser.add_argument("--stop-lists", type=int, default=70, help="lists of each stopping half at most")
+    parser.add_argument("--seed", type=int, default=0)
+    arguments = parser.parse_args()
+    folder = prepare(cache_folder())
+    tokens = tokenizer(folder)
+    model = load(folder, None)
+    encoder = Encoder(model)
+    (arguments.out / "states").mkdir(parents=True, exist_ok=True)
+    train = data.training(arguments.data, seed=arguments.seed, scale=arguments.scale)
+    head = make_head(train, tokens)
+    torch.save(head.state_dict(), arguments.out / "tables.pt")
+    stop = data.development(arguments.data, "stop")
+    rng = np.random.default_rng(arguments.seed)
+    for kind, datasets in (("stop", stop), ("train", train)):
+        for dataset in datasets:
+            target = arguments.out / f"{kind}-{dataset.name}.npz"
+            if target.exists():
+                continue
+            started = time.time()
+            if kind == "stop" and len(dataset.lists) > arguments.stop_lists:
+                chosen = rng.permutation(len(dataset.lists))[: arguments.stop_lists]
+                dataset.lists = [dataset.lists[i] for i in sorted(chosen)]
+            write(target, dataset, encoder, head, tokens, mine=kind == "train")
+            print(kind, dataset.name, len(dataset.lists), f"{time.time() - started:.0f} s", flush=True)
+
+
+def make_head(datasets: list[data.Dataset], tokens: object) -> Head:
+    """A fresh head with its tables, from texts of the training sets."""
+    stem = tables.stems(tokens)
+    by_set = {
+        dataset.name: [e.ids for e in tokens.encode_batch_fast(dataset.texts, add_special_tokens=False)]
+        for dataset in datasets
+    }
+    head = Head(hidden=32, pair_rank=16)
+    head.stem.copy_(torch.from_numpy(stem))
+    head.idf.copy_(torch.from_numpy(tables.idf(by_set, stem)))
+    head.digits.copy_(torch.from_numpy(tables.digits(tokens)))
+    return head
+
+
+def write(
+    target: Path, dataset: data.Dataset, encoder: Encoder, head: Head, tokens: object, *, mine: bool
+) -> None:
+    """Encode a set's sides, mine by cosine, and write features, vectors and lists."""
+    used = sorted({index for one in dataset.lists for index in one.texts})
+    place = {index: row for row, index in enumerate(used)}
+
+    def ids(texts: list[str], most: int) -> list[list[int]]:
+        return [e.ids[:most] for e in tokens.encode_batch_fast(texts, add_special_tokens=False)]
+
+    started = time.time()
+    texts = encoder(ids([dataset.texts[i] for i in used], TEXT_TOKENS), TEXT)
+    queries = encoder(ids([one.query for one in dataset.lists], QUERY_TOKENS), QUERY)
+    text_means, query_means = means(texts), means(queries)
+    lists = [([place[i] for i in one.texts], list(one.gains), list(one.bm25)) for one in dataset.lists]
+    if mine:
+        similar = query_means @ text_means.T
+        for row, (members, gains, _) in enumerate(lists):
+            known = set(members)
+            best = [
+                int(i) for i in np.argsort(-similar[row])[: BY_COSINE + len(members)] if int(i) not in known
+            ]
+            members.extend(best[:BY_COSINE])
+            gains.extend([0.0] * len(best[:BY_COSINE]))
+    pairs = [(row, member) for row, (members, _, _) in enumerate(lists) for member in members]
+    encoded = time.time()
+    features = pair_features(head, queries, texts, pairs)
+    print(
+        f"  encoded {encoded - started:.0f} s, paired {time.time() - encoded:.0f} s, tokens {len(texts.ids)}"
+    )
+    for name, sides in (("text", texts), ("query", queries)):
+        np.savez(
+            target.parent / "states" / f"{target.stem}.{name}.npz",
+            ids=sides.ids,
+            lower=sides.lower,
+            starts=sides.starts,
+        )
+    np.savez(
+        target,
+        features=features.numpy(),
+        pairs=np.array(pairs, np.int32),
+        gains=np.array([g for _, gains, _ in lists for g in gains], np.float32),
+        bm25=np.array([b for _, _, bm25 in lists for b in bm25], np.float32),
+        sizes=np.array([len(members) for members, _, _ in lists]),
+        ideal=np.array([np.pad(one.ideal[:10], (0, 10 - len(one.ideal[:10]))) for one in dataset.lists]),
+        text_means=text_means,
+        query_means=query_means,
+    )
+
+
+if __name__ == "__main__":
+    main()
