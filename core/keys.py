@@ -44,6 +44,15 @@ def new_id() -> UUID:
     return UUID(int=value)
 
 
+def new_id_text() -> str:
+    """`str(new_id())` in half the time: an agent's own thread makes one for each item."""
+    value = bytearray((time.time_ns() // 1_000_000).to_bytes(6, "big") + os.urandom(10))
+    value[6] = value[6] & 0x0F | 0x70
+    value[8] = value[8] & 0x3F | 0x80
+    text = value.hex()
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+
 def reference(kind: str, uid: UUID) -> str:
     """The typed reference that is printed for people: `i_`, `g_` or `s_` and the id's last 12 hex digits.
 

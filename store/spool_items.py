@@ -104,6 +104,7 @@ def item_of(record: Mapping[str, Any]) -> Item:
 def flagged(record: dict[str, Any], flags: tuple[str, ...] = ()) -> dict[str, Any]:
     """The record, cleaned, with `flags` and what was noticed ("nul", "lone_surrogate") in its "flags"."""
     found = list(flags)
+    cleaned: dict[str, Any]
     cleaned, changed = clean(record)
     if changed and "lone_surrogate" not in found:
         found.append("lone_surrogate")
