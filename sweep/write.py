@@ -54,6 +54,7 @@ class Writing:
         self._hashes: dict[str, UUID] = {}
         self._replies: list[tuple[UUID, int, Reply]] = []
         self._seen: set[GroupKey] = set()
+        self._drafted: set[GroupKey] = set()
         self._groups_seen = 0
         self._exhausted = False
         self._cadence = Cadence()
@@ -77,6 +78,7 @@ class Writing:
 
     def extract_instead(self, why: str) -> None:
         """Write extracts for what is due, labelled with why no model answered; the groups stay due."""
+        self._seen = set(self._drafted)  # what was asked and not answered is due again
         while True:
             with self._context.ledger() as ledger:
                 groups = self._due(ledger)
@@ -204,6 +206,7 @@ class Writing:
     def _finish(self, jobs: Sequence[summarize.GroupJob]) -> None:
         drafts: list[Draft] = [(job.group, job.summaries) for job in jobs if job.summaries is not None]
         if drafts:
+            self._drafted.update(group.key for group, _ in drafts)
             self._hand_on(drafts)
             engine = self._engine
             seconds = engine.busy_seconds if engine is not None else 0.0
