@@ -89,9 +89,7 @@ def ingest(home: Home, config: StoreConfig, *, timeout: float | None = None) -> 
                 _write(file, batch, tally)
     finally:
         file.close()
-    return IngestReport(
-        **tally.counts, seconds=time.perf_counter() - began, waiting=tuple(tally.waiting)
-    )
+    return IngestReport(**tally.counts, seconds=time.perf_counter() - began, waiting=tuple(tally.waiting))
 
 
 def _write(file: LedgerFile, batch: Batch, tally: _Tally) -> None:

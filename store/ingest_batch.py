@@ -27,8 +27,8 @@ BATCH_ROWS = 100_000
 
 _ITEM_COLUMNS: Mapping[str, str] = {
     "item_id": "uuid", "namespace": "string", "group_id": "uuid", "text_hash": "uuid", "chars": "int32",
-    "blank": "bool", "run_id": "string", "step": "string", "kind": "string", "agent": "string", "meta": "string",
-    "flags": "strings", "created_at": "time", "priority": "int32", "deadline": "time", "segment_id": "uuid",
+    "blank": "bool", "run_id": "string", "step": "string", "kind": "string", "agent": "string",
+    "meta": "string", "flags": "strings", "created_at": "time", "priority": "int32", "deadline": "time", "segment_id": "uuid",
     "line": "int64", "arrived": "time", "settled": "bool",
 }  # fmt: skip
 
@@ -88,7 +88,8 @@ class Batch:
     closes: list[Close] = field(default_factory=list)
     bad: list[BadLine] = field(default_factory=list)
     ended: list[Source] = field(default_factory=list)
-    bytes: int = 0
+    size: int = 0
+    """Bytes of what it holds, about."""
     _ids: dict[tuple[str | None, str | None, str, str | None], tuple[UUID, str | None]] = field(
         default_factory=dict
     )
@@ -104,7 +105,7 @@ class Batch:
     @property
     def is_full(self) -> bool:
         """Whether it should be written before more is read."""
-        return self.bytes >= BATCH_BYTES or self.rows >= BATCH_ROWS
+        return self.size >= BATCH_BYTES or self.rows >= BATCH_ROWS
 
     def add(self, source: Source, line: int, record: Mapping[str, Any] | Bad) -> None:
         """Take one line of a segment, whatever it is."""
@@ -164,7 +165,7 @@ class Batch:
         if digest not in self.texts:
             self.texts[digest] = text
             self.chars[digest] = row["chars"]
-        self.bytes += len(text) + 512
+        self.size += len(text) + 512
 
     def _add_close(self, record: Mapping[str, Any]) -> None:
         namespace, run, group = record.get("namespace", "default"), record.get("run"), record.get("group")
@@ -185,7 +186,7 @@ class Batch:
     def _quarantine(self, source: Source, line: int, reason: str, detail: str | None, raw: bytes) -> None:
         segment_id = source.segment.header.segment_id
         self.bad.append(BadLine(segment_id, source.name, line, reason, detail, raw))
-        self.bytes += len(raw) + 256
+        self.size += len(raw) + 256
 
     # ------------------------------------------------------------------------------------- columns
 

@@ -65,7 +65,7 @@ class _Writing:
     # --------------------------------------------------------------------------------- known items
 
     def _is_new(self, incoming: pa.Table) -> list[bool]:
-        """For each item whether it goes in: not if it is there, word for word or (quarantined) with another text."""
+        """For each item whether it goes in: not what is there, nor (quarantined) its id with another text."""
         with self._file.with_tables(incoming=incoming.select(["item_id"])):
             there = {row[0]: row[1:] for row in self._file.rows(sql("ingest.items_there"))}
         columns = self._batch.columns

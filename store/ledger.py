@@ -18,12 +18,16 @@ from typing import Any
 from uuid import UUID
 
 from ..core.types import Candidate, DueGroup, KeptItem, Reply, Score, Selection, Summary, Verdict
-from . import ledger_commit, ledger_plan, ledger_reopen
+from . import explain as explaining
+from . import ledger_commit, ledger_plan, ledger_read, ledger_reopen
+from . import status as counting
 from .ledger_commit import Commit
 from .ledger_file import LedgerFile
+from .ledger_read import Found
 from .ledger_values import GroupKey, PairKey, Reopen, ScoringWork
+from .results import Result, SummaryRow, SweepRow, VerdictRow
 
-__all__ = ["GroupKey", "Ledger", "PairKey", "Reopen", "ScoringWork"]
+__all__ = ["Found", "GroupKey", "Ledger", "PairKey", "Reopen", "ScoringWork"]
 
 EVERYTHING = Selection()
 
@@ -217,3 +221,101 @@ class Ledger:
             How many groups were reopened.
         """
         return ledger_reopen.reopen(self._file, selection, how)
+
+    # -------------------------------------------------------------------------- the readers' side
+
+    def verdicts(
+        self,
+        *,
+        group: str | None = None,
+        run: str | None = None,
+        keep: bool | None = None,
+        namespace: str | None = None,
+        item: str | None = None,
+        text: bool = True,
+        limit: int | None = None,
+    ) -> Result[VerdictRow]:
+        """Current verdicts, group after group, best first.
+
+        Args:
+            group: a group's name or reference `g_...`.
+            run: items of this run only.
+            keep: True only what is kept, False only what is not.
+            item: a reference `i_...`.
+            text: whether rows carry their texts; excerpts come anyway.
+
+        Raises:
+            UnknownReference: no group or item goes by that name.
+        """
+        return ledger_read.verdicts(
+            self._file,
+            group=group,
+            run=run,
+            keep=keep,
+            namespace=namespace,
+            item=item,
+            text=text,
+            limit=limit,
+        )
+
+    def summaries(
+        self,
+        *,
+        group: str | None = None,
+        run: str | None = None,
+        namespace: str | None = None,
+        status: str | None = None,
+        limit: int | None = None,
+    ) -> Result[SummaryRow]:
+        """Current summaries and extracts; `stale` where the verdicts are newer.
+
+        Args:
+            run: of groups with an item of this run.
+            status: "done", "skipped", "error" or "extract".
+
+        Raises:
+            UnknownReference: no group or run goes by that name.
+        """
+        return ledger_read.summaries(
+            self._file, group=group, run=run, namespace=namespace, status=status, limit=limit
+        )
+
+    def history(self, limit: int = 20) -> list[SweepRow]:
+        """Sweeps, newest first."""
+        return ledger_read.history(self._file, limit)
+
+    def sweep(self, ref: str) -> SweepRow:
+        """A sweep by its reference `s_...`, or "last".
+
+        Raises:
+            UnknownReference: no sweep goes by it.
+        """
+        return ledger_read.sweep(self._file, ref)
+
+    def diff(self, a: str, b: str) -> Mapping[str, Any]:
+        """What changed between two sweeps: verdicts as they stood after each, and configuration keys."""
+        return ledger_read.diff(self._file, a, b)
+
+    def find(self, ref: str) -> Found:
+        """What goes by a reference (`i_...`, `g_...`, `s_...`, a whole id) or a group's name.
+
+        Raises:
+            UnknownReference: nothing does, or several things do.
+        """
+        return ledger_read.find(self._file, ref)
+
+    def explain(self, ref: str) -> Mapping[str, Any]:
+        """The whole story of an item or a group, as JSON values.
+
+        An item's: origin, text, group and query, state, current verdict, earlier verdicts, every score with
+        its excerpt, items of the same text, and what the summary made of it. A group's: sources, state,
+        each judgement, each summary.
+
+        Raises:
+            UnknownReference: nothing goes by that reference.
+        """
+        return explaining.explain(self._file, ref)
+
+    def status(self, now: datetime, *, settle: timedelta = timedelta(seconds=60)) -> Mapping[str, Any]:
+        """How the ledger stands, as JSON values: items, groups, what is due since when, sweeps, size."""
+        return counting.status(self._file, now, settle)

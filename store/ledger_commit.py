@@ -113,7 +113,7 @@ def scores(sweep_id: UUID, model_key: str, done: Sequence[Score]) -> Commit:
 
 
 def _scores(file: LedgerFile, commit: Commit) -> int:
-    rows = commit.tables["incoming"].num_rows
+    rows = int(commit.tables["incoming"].num_rows)
     start = file.rows(sql("commit.numbers"))[0][1]
     file.rows(sql("commit.take_scores"), {"n": rows})
     file.rows(
@@ -186,7 +186,7 @@ def _replies(file: LedgerFile, commit: Commit) -> int:
     file.rows(
         sql("commit.insert_replies"), {"sweep": commit.sweep_id, "model_key": commit.facts["model_key"]}
     )
-    return commit.tables["incoming"].num_rows
+    return int(commit.tables["incoming"].num_rows)
 
 
 # -------------------------------------------------------------------------------------- summaries
@@ -229,7 +229,7 @@ def summaries(sweep_id: UUID, done: Sequence[tuple[DueGroup, Sequence[Summary]]]
 
 
 def _summaries(file: LedgerFile, commit: Commit) -> int:
-    groups = commit.tables["done"].num_rows
+    groups = int(commit.tables["done"].num_rows)
     start = file.rows(sql("commit.numbers"))[0][2]
     file.rows(sql("commit.take_summaries"), {"n": groups})
     numbered = {"sweep": commit.sweep_id, "start": start}

@@ -1,9 +1,9 @@
-"""The DuckDB file itself: opened with patience, migrated, written in transactions that are known to have ended.
+"""The DuckDB file: opened with patience, migrated, written in transactions that are known to have ended.
 
 DuckDB lets one process write and, meanwhile, no other read. So whoever holds the file is waited for with
-back-off and then named. Three things would corrupt or mislead silently and are refused by name instead: using a
-connection that was inherited through fork, writing to a file that was replaced underneath, and taking a file
-of another program for ours.
+back-off and then named. Three things would corrupt or mislead silently and are refused by name instead:
+using a connection that was inherited through fork, writing to a file that was replaced underneath, and taking
+a file of another program for ours.
 """
 
 from __future__ import annotations
@@ -122,6 +122,25 @@ class LedgerFile:
         """All rows of a small result."""
         return self.connection.execute(query, dict(parameters or {})).fetchall()
 
+    def named_rows(
+        self, query: str, parameters: Mapping[str, Any]
+    ) -> tuple[list[str], list[tuple[Any, ...]]]:
+        """Column names, and all rows of a small result."""
+        result = self.connection.execute(query, dict(parameters))
+        return [column[0] for column in result.description or ()], result.fetchall()
+
+    @contextmanager
+    def own_cursor(self, tables: Mapping[str, pa.Table]) -> Iterator[duckdb.DuckDBPyConnection]:
+        """A second connection to the same file, for a result that is read while others are asked for."""
+        cursor = self.connection.cursor()
+        try:
+            _prepare(cursor)
+            for name, table in tables.items():
+                cursor.register(name, table)
+            yield cursor
+        finally:
+            cursor.close()
+
     def arrow(self, query: str, parameters: Mapping[str, Any] | None = None) -> pa.Table:
         """A result as an Arrow table; UUIDs as `arrow.uuid` columns."""
         return self.connection.sql(query, params=dict(parameters or {})).to_arrow_table()
@@ -149,8 +168,8 @@ class LedgerFile:
         """Run `work` in one transaction, and know how it ended.
 
         A COMMIT that raises may have committed (DuckDB says so when the checkpoint after it fails). Each
-        transaction leaves a mark; after a raising COMMIT the file is opened anew and the mark looked for: if it
-        is there the work counts as done, if not the error is raised. Nested calls join the outer transaction.
+        transaction leaves a mark; after a raising COMMIT the file is opened anew and the mark looked for: if
+        it is there the work counts as done, if not the error is raised. Nested calls join the outer one.
         """
         if self.read_only:
             raise StoreError(f"{self.path} is open for reading only", hint="open it without read_only=True")
@@ -214,10 +233,13 @@ def _connect(path: Path, read_only: bool) -> duckdb.DuckDBPyConnection:
             "autoload_known_extensions": "false",
         },
     )
-    connection.execute("SET TimeZone = 'UTC'")
-    connection.execute("SET enable_progress_bar = false")
-    connection.execute("SET arrow_lossless_conversion = true")
+    _prepare(connection)
     return connection
+
+
+def _prepare(connection: duckdb.DuckDBPyConnection) -> None:
+    for setting in ("TimeZone = 'UTC'", "enable_progress_bar = false", "arrow_lossless_conversion = true"):
+        connection.execute(f"SET {setting}")
 
 
 def _create(path: Path) -> None:
@@ -237,7 +259,7 @@ def _create(path: Path) -> None:
 
 
 def _patiently(connect: Callable[[], T], path: Path, timeout: float) -> T:
-    """Call `connect` until it succeeds, backing off from 10 ms to 1 s while another process holds the file."""
+    """Call `connect` until it succeeds, backing off from 10 ms to 1 s while somebody else holds the file."""
     import duckdb
 
     give_up = time.monotonic() + timeout
@@ -341,7 +363,8 @@ def _migrate(connection: duckdb.DuckDBPyConnection, path: Path, read_only: bool)
         connection.execute("BEGIN TRANSACTION")
         try:
             connection.execute(
-                "CREATE TABLE IF NOT EXISTS schema_version (version INTEGER, name VARCHAR, applied_at TIMESTAMPTZ)"
+                "CREATE TABLE IF NOT EXISTS schema_version "
+                "(version INTEGER, name VARCHAR, applied_at TIMESTAMPTZ)"
             )
             connection.execute(script)
             connection.execute("INSERT INTO schema_version VALUES ($1, $2, now())", [number, name])

@@ -1,0 +1,119 @@
+-- What readers see. Ids as text, so that they need nothing special to be used.
+
+-- name: verdicts
+WITH mine AS (
+    SELECT v.*, i.item_id, i.text_hash, i.run_id, i.step, i.kind, i.agent, i.chars, i.flags, i.meta, i.created_at,
+           s.query_hash, s.first_seq
+    FROM group_state s
+    JOIN verdict v ON v.sweep_id = s.judged_sweep AND v.group_id = s.group_id AND v.namespace = s.namespace
+    JOIN item i ON i.seq = v.seq
+    WHERE (NOT $by_choice OR (s.namespace, s.group_id) IN (SELECT (namespace, group_id) FROM chosen))
+      AND (NOT $by_namespace OR s.namespace = $namespace::VARCHAR)
+      AND ($run::VARCHAR IS NULL OR i.run_id = $run::VARCHAR)
+      AND ($seq::BIGINT IS NULL OR v.seq = $seq::BIGINT)
+      AND ($keep::BOOLEAN IS NULL OR (v.decision = 'keep') = $keep::BOOLEAN)
+    ORDER BY s.first_seq, v.rank NULLS LAST, v.seq
+    LIMIT $limit
+),
+excerpt AS (
+    SELECT c.query_hash, c.text_hash, c.model_key, arg_max((c.excerpt_start, c.excerpt_end), c.score_seq) AS span
+    FROM score c
+    JOIN (SELECT DISTINCT query_hash, text_hash, model_key FROM mine WHERE logit IS NOT NULL) k
+      ON k.query_hash = c.query_hash AND k.text_hash = c.text_hash AND k.model_key = c.model_key
+    WHERE c.error IS NULL
+    GROUP BY ALL
+)
+SELECT m.item_id::VARCHAR AS item_id, m.namespace, m.group_id::VARCHAR AS group_id, g.name AS group,
+       m.run_id AS run, m.step, m.kind, m.agent, g.query, g.policy, m.decision, m.rank, m.logit, m.probability,
+       m.reason, d.item_id::VARCHAR AS duplicate_of,
+       struct_extract_at(e.span, 1) AS excerpt_start, struct_extract_at(e.span, 2) AS excerpt_end,
+       substring(t.text, struct_extract_at(e.span, 1) + 1,
+                 struct_extract_at(e.span, 2) - struct_extract_at(e.span, 1)) AS excerpt,
+       CASE WHEN $text THEN t.text END AS text,
+       m.chars, m.flags, m.meta::VARCHAR AS meta, m.created_at, m.model_key,
+       m.policy_hash::VARCHAR AS policy_hash, m.sweep_id::VARCHAR AS sweep_id, m.seq
+FROM mine m
+JOIN item_group g ON g.group_id = m.group_id AND g.namespace = m.namespace
+JOIN text t ON t.text_hash = m.text_hash
+LEFT JOIN item d ON d.seq = m.duplicate_of
+LEFT JOIN excerpt e ON e.query_hash = m.query_hash AND e.text_hash = m.text_hash AND e.model_key = m.model_key
+                   AND m.logit IS NOT NULL
+ORDER BY m.first_seq, m.rank NULLS LAST, m.seq;
+
+-- name: summaries
+WITH mine AS (
+    SELECT y.*, s.first_seq, y.judged_sweep IS DISTINCT FROM s.judged_sweep AS stale
+    FROM group_state s
+    JOIN summary y ON y.summary_seq = s.summary_seq AND y.group_id = s.group_id AND y.namespace = s.namespace
+    WHERE (NOT $by_choice OR (s.namespace, s.group_id) IN (SELECT (namespace, group_id) FROM chosen))
+      AND (NOT $by_namespace OR s.namespace = $namespace::VARCHAR)
+      AND ($status::VARCHAR IS NULL OR y.status = $status::VARCHAR)
+    ORDER BY s.first_seq, y.item_seq NULLS FIRST
+    LIMIT $limit
+)
+SELECT m.namespace, m.group_id::VARCHAR AS group_id, g.name AS group, g.query, g.policy,
+       i.item_id::VARCHAR AS item_id, m.status, m.stale, m.text, m.points::VARCHAR AS points,
+       m.output::VARCHAR AS output, m.reason, m.model_key, m.finish_reason, m.prompt_tokens, m.output_tokens,
+       m.left_out, m.calls, m.levels, m.written_at, m.sweep_id::VARCHAR AS sweep_id,
+       m.judged_sweep::VARCHAR AS judged_sweep
+FROM mine m
+JOIN item_group g ON g.group_id = m.group_id AND g.namespace = m.namespace
+LEFT JOIN item i ON i.seq = m.item_seq
+ORDER BY m.first_seq, m.item_seq NULLS FIRST;
+
+-- name: sweeps
+SELECT sweep_id, started, ended, outcome, config::VARCHAR, account::VARCHAR
+FROM sweep
+ORDER BY sweep_id DESC
+LIMIT $limit;
+
+-- name: sweep
+SELECT sweep_id, started, ended, outcome, config::VARCHAR, account::VARCHAR
+FROM sweep
+WHERE sweep_id = $sweep::UUID;
+
+-- name: items_by_tail
+-- The last of a UUID's groups of digits has 12; a longer tail is compared without the dashes.
+SELECT item_id, seq
+FROM item
+WHERE CASE WHEN length($tail) <= 12 THEN ends_with(item_id::VARCHAR, $tail)
+           ELSE ends_with(replace(item_id::VARCHAR, '-', ''), $tail) END
+LIMIT 20;
+
+-- name: groups_by_tail
+SELECT group_id, namespace, name FROM item_group
+WHERE ends_with(replace(group_id::VARCHAR, '-', ''), $tail) LIMIT 20;
+
+-- name: sweeps_by_tail
+SELECT sweep_id FROM sweep WHERE ends_with(replace(sweep_id::VARCHAR, '-', ''), $tail) LIMIT 20;
+
+-- name: groups_by_name
+SELECT group_id, namespace, name FROM item_group WHERE name = $name ORDER BY namespace, group_id;
+
+-- name: near_names
+SELECT DISTINCT name FROM item_group
+WHERE name IS NOT NULL ORDER BY jaro_winkler_similarity(name, $name) DESC, name LIMIT 3;
+
+-- name: diff
+-- Each item's last verdict up to sweep $a against its last up to sweep $b; only what was judged between differs.
+WITH later AS (
+    SELECT seq, arg_max((decision, rank, logit, reason, model_key, policy_hash), sweep_id) AS v
+    FROM verdict WHERE sweep_id > $a::UUID AND sweep_id <= $b::UUID
+    GROUP BY seq
+),
+earlier AS (
+    SELECT e.seq, arg_max((e.decision, e.rank, e.logit, e.reason, e.model_key, e.policy_hash), e.sweep_id) AS v
+    FROM verdict e JOIN later l ON l.seq = e.seq
+    WHERE e.sweep_id <= $a::UUID
+    GROUP BY e.seq
+)
+SELECT i.item_id, g.group_id, g.name,
+       struct_extract_at(e.v, 1), struct_extract_at(e.v, 2), struct_extract_at(e.v, 3), struct_extract_at(e.v, 4),
+       struct_extract_at(l.v, 1), struct_extract_at(l.v, 2), struct_extract_at(l.v, 3), struct_extract_at(l.v, 4),
+       struct_extract_at(e.v, 5) IS DISTINCT FROM struct_extract_at(l.v, 5) AS other_model,
+       struct_extract_at(e.v, 6) IS DISTINCT FROM struct_extract_at(l.v, 6) AS other_policy
+FROM later l
+LEFT JOIN earlier e ON e.seq = l.seq
+JOIN item i ON i.seq = l.seq
+JOIN item_group g ON g.group_id = i.group_id AND g.namespace = i.namespace
+ORDER BY i.seq;
