@@ -40,6 +40,14 @@ Duration = Annotated[timedelta, BeforeValidator(duration)]
 class _Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
 
+    @model_validator(mode="before")
+    @classmethod
+    def _none(cls, data: object) -> object:
+        """TOML knows no null: "none" stands for it, so that a file can take a limit away."""
+        if not isinstance(data, Mapping):
+            return data
+        return {key: None if value == "none" else value for key, value in data.items()}
+
 
 class StoreConfig(_Section):
     """`[store]`: the spool, the ledger and how patient to be with others."""
@@ -49,9 +57,13 @@ class StoreConfig(_Section):
     durability: Literal["segment", "record"] = "segment"
     """fsync at seal, or after each record."""
     queue_rows: int = Field(default=10_000, ge=1)
+    """Items that may wait in an agent's memory; past it the newest are refused and counted."""
     queue_bytes: int = Field(default=64 * 2**20, ge=1)
+    """The same in bytes."""
     segment_bytes: int = Field(default=8 * 2**20, ge=1)
+    """A segment is sealed once it is so large ..."""
     segment_age: Duration = timedelta(seconds=5)
+    """... or so old."""
     busy_timeout: Duration = timedelta(seconds=30)
     """How long to wait for a ledger that another process holds."""
     export: bool = True
@@ -64,17 +76,25 @@ class ScorerConfig(_Section):
     model: str
     """One of "embedded", a local folder, or a hub name."""
     revision: str | None = None
+    """A hub model's commit or tag."""
     backend: Literal["auto", "torch", "onnx", "openvino", "triton"] = "auto"
+    """What runs the model; "auto" takes the best one present."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    """The weights' precision; logits are float32 always."""
     device: str = "auto"
+    """One of "cpu", "cuda" or "cuda:1"; "auto" takes a GPU where there is one."""
     max_length: int = Field(default=256, ge=16)
     """Tokens of query and text together."""
     query_length: int = Field(default=64, ge=4)
     """Tokens at most of the query; a longer one is cut and flagged."""
     chunk_overlap: int = Field(default=64, ge=0)
+    """Tokens that two chunks of a long text share."""
     max_chunks: int = Field(default=32, ge=1)
+    """Chunks read of one text; past it they are chosen by the query's words, and the share read is kept."""
     batch_tokens: int = Field(default=4096, ge=16)
+    """Tokens in a batch, padding included."""
     threads: int | None = Field(default=None, ge=1)
+    """Threads of the processor; all cores where not given."""
     url: str | None = None
     """For `backend = "triton"`."""
 
@@ -91,54 +111,68 @@ class SummarizerConfig(_Section):
     model: str
     """One of "embedded", a local folder, a hub name, or with `url` the name that the server knows."""
     revision: str | None = None
+    """A hub model's commit or tag."""
     backend: Literal["vllm", "openai"] = "vllm"
+    """vLLM in a process of its own, or any server that speaks OpenAI's interface, at `url`."""
     url: str | None = None
+    """The server's address up to and with "/v1"."""
     api_key_env: str | None = None
     """The environment variable that holds the server's key; the key itself never stands in a file."""
     dtype: str = "auto"
+    """The weights' precision."""
     max_model_len: int | None = Field(default=None, ge=256)
+    """The context in tokens; the model's own where not given."""
     memory: str | None = None
     """KV-cache size such as "2GiB"; sized from what is free where not given."""
     max_in_flight: int = Field(default=64, ge=1)
+    """Requests that the engine is given at once."""
     enforce_eager: bool | Literal["auto"] = "auto"
+    """false compiles the model first, which pays for large jobs; "auto" chooses by the size of the job."""
     engine: Mapping[str, Any] = Field(default_factory=dict)
     """Any other argument of the engine, passed on as it is."""
     concurrency: int = Field(default=8, ge=1)
     """Requests at once, for `backend = "openai"`."""
     timeout: Duration = timedelta(seconds=300)
+    """How long to wait for the server's answer."""
 
 
 class RerankPolicy(_Section):
     """`[policy.NAME.rerank]`."""
 
     model: str = "embedded"
+    """A name from `[rerank.models]`."""
 
 
 class DecidePolicy(_Section):
     """`[policy.NAME.decide]`: from scores to keep and drop. Needs no model call."""
 
     top_k: int | None = Field(default=5, ge=0)
-    """Keep at most so many of a group; None keeps all that pass the thresholds."""
+    """Keep at most so many of a group; "none" keeps all that pass the thresholds."""
     min_logit: float | None = None
+    """Drop what scores below."""
     min_probability: float | None = Field(default=None, ge=0, le=1)
+    """Drop what is less probably relevant; needs a calibration."""
     min_keep: int = Field(default=0, ge=0)
     """Keep at least so many of the best, whatever the thresholds say."""
     keep_share: float | None = Field(default=None, ge=0, le=1)
     """Keep at most this share of a group (rounded up)."""
     near_duplicates: float | None = Field(default=None, gt=0, le=1)
-    """Jaccard similarity from which two texts of a group count as one; None joins equal texts only."""
+    """Jaccard similarity from which two texts of a group count as one; "none" joins equal texts only."""
 
 
 class SummarizePolicy(_Section):
     """`[policy.NAME.summarize]`."""
 
     enabled: bool = True
+    """false gives verdicts only."""
     model: str = "embedded"
+    """A name from `[summarize.models]`."""
     input_tokens: int = Field(default=6000, ge=64)
     """Tokens of kept items that a group may bring; past the model's context they are read by map-reduce."""
     max_tokens: int = Field(default=768, ge=16)
     """What the largest reply may need at one token a character; a usual one takes about a third."""
     max_points: int = Field(default=4, ge=1, le=50)
+    """Points in a summary at most."""
     per_item: bool = False
     """One output for each kept item instead of one for the group."""
     language: str | None = None
@@ -146,14 +180,19 @@ class SummarizePolicy(_Section):
     system: str | None = None
     """Jinja2 templates; the defaults live in `summarize/templates`."""
     item: str | None = None
+    """The template of one item."""
     map: str | None = None
+    """The template of a part's question, where a group is read in parts."""
     reduce: str | None = None
+    """The template that asks for the whole from the parts."""
     output_schema: Mapping[str, Any] | str | None = None
     """A JSON schema, or "package.module:PydanticModel"."""
     temperature: float = Field(default=0.0, ge=0)
+    """0 takes the most probable token each time."""
     seed: int = 0
+    """Of the sampling, where the temperature is above 0."""
     min_support: float | None = -1.0
-    """The logit that a point needs against a cited item; None leaves points unchecked."""
+    """The logit that a point needs against a cited item; "none" leaves points unchecked."""
     check_model: str | None = None
     """Another scorer for the check (an NLI cross-encoder); the policy's own where not given."""
 
@@ -172,7 +211,9 @@ class ScheduleConfig(_Section):
     windows: tuple[str, ...] = ()
     """"22:00-06:00", or with days "Mon-Fri 22:00-06:00"; none means any time."""
     timezone: str = "UTC"
+    """In which the windows are read, such as "Europe/Berlin"."""
     max_runtime: Duration | None = None
+    """A sweep stops in good order after so long; the rest waits."""
     price_per_hour: float | None = Field(None, ge=0)
     """What an hour of this machine costs, in any currency; `plan` and the account multiply by it."""
 
