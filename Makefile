@@ -8,7 +8,7 @@ PACKAGES := afterpass.cli afterpass.configs afterpass.core afterpass.hooks after
 	afterpass.summarize afterpass.sweep
 
 .DEFAULT_GOAL := help
-.PHONY: help env models demo test lint format types check lock build bench clean \
+.PHONY: help env models demo test lint format types check lock build docs bench clean \
 	test-kill test-faults test-engine test-server test-triton check-gpu
 
 help: ## This list
@@ -57,6 +57,9 @@ test-triton: models ## A real tritonserver, in an environment of its own
 
 check-gpu: ## On a machine with an NVIDIA GPU and `pip install afterpass[gpu]`
 	$(PYTHON) -m pytest -m gpu $(ARGS)
+
+docs: env ## Write docs/cli.md and the reference in docs/configuration.md from the code
+	$(PY) docs/generate.py
 
 bench: models ## The benchmarks, one after the other; each ends with a line of JSON
 	@for file in benchmarks/*.py; do echo "$(PY) $$file --json"; $(PY) $$file --json $(ARGS) || exit 1; done

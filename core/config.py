@@ -214,7 +214,7 @@ class ScheduleConfig(_Section):
     """In which the windows are read, such as "Europe/Berlin"."""
     max_runtime: Duration | None = None
     """A sweep stops in good order after so long; the rest waits."""
-    price_per_hour: float | None = Field(None, ge=0)
+    price_per_hour: float | None = Field(default=None, ge=0)
     """What an hour of this machine costs, in any currency; `plan` and the account multiply by it."""
 
 
