@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+from ..core.errors import AfterpassError
 from ..core.keys import reference
 
 VERSION = 1
@@ -35,6 +36,7 @@ class Account:
     seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     models: dict[str, Any] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
+    is_started: bool = False
     engine_failed: bool = False
     stopped_because: str | None = None
 
@@ -61,8 +63,14 @@ class Account:
             return 69
         return {"errors": 3, "interrupted": 130}.get(self.outcome, 0)
 
+    def problem(self, error: AfterpassError) -> None:
+        """Note what a person should hear of at the end."""
+        self.problems.append(f"{error.message}; {error.hint}" if error.hint else error.message)
+
     def settle(self) -> None:
-        """Set the outcome from what was counted."""
+        """Set the outcome from what was counted, unless the sweep's end set it already."""
+        if self.outcome != "running":
+            return
         if self.stopped_because:
             self.outcome = "stopped"
         elif self.items["errors"] or self.groups["errors"] or self.engine_failed:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from uuid import UUID
 
 from .. import rerank
-from ..core.errors import EngineError
+from ..core.errors import ConfigError, EngineError
 from ..core.types import DueGroup, KeptItem, Pair, Score, Summary, SummaryStatus
 from ..summarize import support
 from .context import Context
@@ -134,6 +134,7 @@ def check_or_explain(context: Context, drafts: Sequence[Draft]) -> None:
     """`check`, but a scorer that does not start costs the check and not the sweep: the drafts stay due."""
     try:
         check(context, drafts)
-    except EngineError as error:
+    except (EngineError, ConfigError) as error:
         context.account.engine_failed = True
-        context.account.problems.append(f"summaries are unchecked and wait: {error.message}")
+        context.account.problem(error)
+        context.progress.note(f"summaries are unchecked and wait: {error.message}")

@@ -35,6 +35,8 @@ class Context:
     deadline_reason: str = "max_runtime"
     sweep_id: UUID = field(default_factory=new_id)
 
+    began: float = field(default_factory=time.perf_counter)
+
     def __post_init__(self) -> None:
         self.account = Account(self.home.root, self.sweep_id)
 

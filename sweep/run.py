@@ -5,21 +5,20 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from datetime import datetime
 
 from ..core.config import Config
-from ..core.errors import EngineError
+from ..core.errors import AfterpassError, EngineError
 from ..core.paths import Home
 from ..store.ingest import ingest
+from ..store.ledger import Ledger
 from .account import Account
-from .check import check_or_explain
 from .context import Context, now
-from .judge import Judging
 from .lock import sweep_lock
 from .options import DEFAULT, SweepOptions
 from .progress import Progress, Silent
 from .schedule import Schedule
-from .write import Draft, write
 
 
 def sweep(
@@ -49,18 +48,19 @@ def sweep(
         ConfigError, StoreError: as their names say. What was committed before stays.
     """
     context = Context(home, config, options, progress or Silent(), stop or threading.Event())
-    began = time.perf_counter()
     with sweep_lock(home.lock):
         try:
             _run(context)
         except KeyboardInterrupt:
             context.account.outcome = "interrupted"
+            _close_if_open(context)
+        except AfterpassError as error:
+            context.account.outcome = "errors"
+            context.account.problem(error)
+            _close_if_open(context)
+            raise
         finally:
             context.progress.finish()
-            context.account.seconds["total"] = time.perf_counter() - began
-        if context.account.outcome == "running":
-            context.account.settle()
-        _close_books(context)
     return context.account
 
 
@@ -84,34 +84,65 @@ def _run(context: Context) -> None:
             overflowed=report.overflowed,
             refused=report.refused,
         )
-    with context.ledger() as ledger:
+    with account.timed("plan"), context.ledger() as ledger:
         ledger.start_sweep(context.sweep_id, config=context.config.model_dump(mode="json"), started=moment)
+        account.is_started = True
         if options.reopen is not None:
             ledger.reopen(options.selection, options.reopen)
-    for model in _models(policy.rerank.model for policy in context.config.policy.values()):
-        _judge(context, model)
-    drafts: list[Draft] = []
-    if options.summaries and not context.stopping:
-        for model in _models(
-            p.summarize.model for p in context.config.policy.values() if p.summarize.enabled
-        ):
-            write(context, model, drafts.extend)
-    check_or_explain(context, drafts)
+        to_judge, to_write = _due(context, ledger)
+        if not (to_judge or to_write) or context.stopping:
+            # Nothing to do is the commonest of all: one opening, no model's code imported.
+            _close_books(context, ledger)
+            return
+    _work(context, to_judge, to_write)
     with context.ledger() as ledger:
-        account.waiting = ledger.waiting(
-            policies=list(context.config.policy),
-            now=now(),
-            settle=context.settle,
-            selection=options.selection,
-        )
+        _close_books(context, ledger)
+
+
+def _due(context: Context, ledger: Ledger) -> tuple[bool, bool]:
+    """Whether anything at all waits to be judged, or for a summary."""
+    policies, selection = context.config.policy, context.options.selection
+    to_judge = ledger.due_groups(
+        policies=list(policies),
+        now=now(),
+        settle=context.settle,
+        selection=selection,
+        sweep_id=context.sweep_id,
+        limit=1,
+    )
+    to_write = context.options.summaries and ledger.due_summaries(
+        policies=[name for name, policy in policies.items() if policy.summarize.enabled],
+        selection=selection,
+        sweep_id=context.sweep_id,
+        limit=1,
+    )
+    return bool(to_judge), bool(to_write)
+
+
+def _work(context: Context, to_judge: bool, to_write: bool) -> None:
+    policies, options = context.config.policy.values(), context.options
+    if to_judge:
+        for model in _models(policy.rerank.model for policy in policies):
+            _judge(context, model)
+    if options.summaries and (to_judge or to_write):
+        from .check import check_or_explain
+        from .write import Draft, write
+
+        drafts: list[Draft] = []
+        for model in _models(p.summarize.model for p in policies if p.summarize.enabled):
+            if not context.stopping:
+                write(context, model, drafts.extend)
+        check_or_explain(context, drafts)
 
 
 def _judge(context: Context, model: str) -> None:
+    from .judge import Judging
+
     try:
         Judging(context, model).run()
     except EngineError as error:
         context.account.engine_failed = True
-        context.account.problems.append(f"{error.message}; {error.hint}" if error.hint else error.message)
+        context.account.problem(error)
         context.progress.note(f"no verdicts from {model}: {error.message}")
 
 
@@ -128,14 +159,24 @@ def _set_deadline(context: Context, schedule: Schedule, moment: datetime) -> Non
         context.deadline = time.monotonic() + seconds
 
 
-def _close_books(context: Context) -> None:
-    with context.ledger() as ledger:
-        ledger.end_sweep(
-            context.sweep_id,
-            outcome=context.account.outcome,
-            account=context.account.as_json(),
-            ended=now(),
-        )
+def _close_if_open(context: Context) -> None:
+    """Leave the sweep's end in the ledger; where even that cannot be had, the next sweep marks it killed."""
+    if context.account.is_started:
+        with suppress(AfterpassError), context.ledger() as ledger:
+            _close_books(context, ledger)
+
+
+def _close_books(context: Context, ledger: Ledger) -> None:
+    account = context.account
+    account.waiting = ledger.waiting(
+        policies=list(context.config.policy),
+        now=now(),
+        settle=context.settle,
+        selection=context.options.selection,
+    )
+    account.seconds["total"] = time.perf_counter() - context.began
+    account.settle()
+    ledger.end_sweep(context.sweep_id, outcome=account.outcome, account=account.as_json(), ended=now())
 
 
 def _models(names: Iterable[str]) -> list[str]:

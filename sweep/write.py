@@ -13,7 +13,7 @@ from uuid import UUID
 
 from .. import summarize
 from ..core.config import SummarizerConfig
-from ..core.errors import EngineError
+from ..core.errors import ConfigError, EngineError
 from ..core.types import DueGroup, Prompt, Reply, Summary
 from ..store.ledger import GroupKey, Ledger
 from .context import Cadence, Context
@@ -45,8 +45,6 @@ class Writing:
             if policy.summarize.enabled and policy.summarize.model == model
         ]
         self._key = summarize.model_key(self._config)
-        self._counter = summarize.token_counter(self._config)
-        self._context_length = summarize.context_length(self._config)
         self._hand_on = hand_on
         self._engine: EngineProcess[Prompt, Reply] | None = None
         self._jobs: dict[str, summarize.GroupJob] = {}
@@ -120,14 +118,18 @@ class Writing:
         with context.account.timed("plan"), context.ledger() as ledger:
             groups = self._due(ledger)
             kept = ledger.kept(groups) if groups else {}
+        self._exhausted = not groups
+        if not groups:
+            return
+        counter, length = summarize.token_counter(self._config), summarize.context_length(self._config)
+        with context.account.timed("plan"), context.ledger() as ledger:
             self._seen.update(group.key for group in groups)
             for group in groups:
                 policy = context.config.policy[group.policy].summarize
                 items = kept.get(group.key, [])
-                job = summarize.GroupJob(group, items, policy, self._counter, self._context_length)
+                job = summarize.GroupJob(group, items, policy, counter, length)
                 if not self._take(ledger, job, job.start()):
                     finished.append(job)
-        self._exhausted = not groups
         # Costly groups first: a long one begun last would leave the engine nearly empty at the end.
         self._prompts = deque(sorted(self._prompts, key=lambda prompt: -self._jobs[prompt.id].cost))
         self._groups_seen += len(groups)
@@ -227,8 +229,8 @@ def write(context: Context, model: str, hand_on: Callable[[Sequence[Draft]], Non
     writing = Writing(context, model, hand_on)
     try:
         writing.run()
-    except EngineError as error:
+    except (EngineError, ConfigError) as error:  # verdicts never wait for summaries
         context.account.engine_failed = True
-        context.account.problems.append(f"{error.message}; {error.hint}" if error.hint else error.message)
+        context.account.problem(error)
         context.progress.note(f"no summaries from {model}: {error.message}")
         writing.extract_instead(f"the language model did not answer: {error.message}")
