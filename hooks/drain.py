@@ -10,7 +10,7 @@ from typing import NamedTuple
 from ..core.errors import SpoolNotWritable
 from ..store.spool_format import dump, line
 from ..store.spool_rolling import RollingWriter
-from .queue import Queue
+from .queue import Closing, Queue, Ticket
 from .values import Entry, Redact, Refused, encode, redacted
 
 _LINGER = 0.02
@@ -109,9 +109,7 @@ class Drain:
                 wait: float | None = None
                 if (left := self._retry_at - now) > 0:
                     wait = left
-                elif queue.flush_asked > queue.flush_done or (
-                    queue.entries and queue.want_synced > queue.synced
-                ):
+                elif self._bite is not None or queue.flush_asked > queue.flush_done or queue.want_synced > queue.synced:
                     return True
                 elif queue.entries:
                     if lingered or self._sync_always or len(queue.entries) >= 4 * _BITE_ROWS:
@@ -148,7 +146,22 @@ class Drain:
                 "the queue's bounds, and writing is tried again",
             )
             return False
+        except Exception as error:  # a bug of ours costs what is in hand, not the agent and not the rest
+            self._warn(
+                "bug", f"recording failed, {self._bite.rows if self._bite else 0} items lost: {error!r}"
+            )
+            self._drop_bite(f"failed: {type(error).__name__}")
+            return False
         return True
+
+    def _drop_bite(self, reason: str) -> None:
+        bite, self._bite = self._bite, None
+        if bite is not None:
+            for _ in range(bite.rows):
+                self._refused(reason)
+            with self._queue.lock:
+                self._queue.appended += bite.entries
+                self._queue.bytes -= bite.size
 
     def _append(self, bite: _Bite) -> None:
         queue = self._queue

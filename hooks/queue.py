@@ -85,24 +85,29 @@ class Queue:
         self._rows = settings.queue_rows
         self._bytes = settings.queue_bytes
 
-    def add(self, entry: Entry | Closing, ticket: Ticket | None, block: float | None) -> bool:
-        """Put an entry on the queue if there is room, or comes to be within `block` seconds."""
+    def add(self, entry: Entry | Closing, ticket: Ticket | None, block: float | None) -> int:
+        """Put an entry on the queue if there is room, or comes to be within `block` seconds.
+
+        Returns:
+            Its number, for `await_synced`; 0 if there was no room.
+        """
         size = entry.size
         with self.lock:
             if not self._room(size) and not (block and self._await(lambda: self._room(size), block)):
                 if isinstance(entry, Entry):
                     self.overflowed += 1
                     self.refusals += 1
-                return False
+                return 0
             self.entries.append((entry, ticket, size))
             self.bytes += size
             self.put += 1
             self.accepted += isinstance(entry, Entry)
             if ticket is not None:
                 self.want_synced = self.put
-            if self.idle:
                 self.wake()
-            return True
+            elif self.idle:
+                self.wake()
+            return self.put
 
     def refuse(self, reason: str) -> None:
         """Count an item as refused."""
@@ -131,11 +136,10 @@ class Queue:
             number = self.ask_flush()
             return self._await(lambda: self.flush_done >= number, timeout)
 
-    def await_synced(self, timeout: float) -> bool:
-        """Wait until what was put so far is on disk."""
+    def await_synced(self, number: int, timeout: float) -> bool:
+        """Wait until the entry of that number, added with a ticket, is on disk."""
         with self.lock:
-            goal = self.want_synced = self.put
-            return self._await(lambda: self.synced >= goal, timeout)
+            return self._await(lambda: self.synced >= number, timeout)
 
     def wake(self) -> None:
         """Have the writer look up. Under `lock`."""

@@ -1,4 +1,7 @@
-"""`afterpass.record(...)` and its companions: one recorder for the process, made when it is first needed."""
+"""`afterpass.record(...)` and its companions: one recorder for the process, made when it is first needed.
+
+Unless `configure` named a home, the recorder follows `AFTERPASS_HOME`, should that change in mid-process.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +22,9 @@ from .values import Redact
 log = logging.getLogger("afterpass")
 
 _recorder: Recorder | None = None
+_follows: str | None = None
+"""What `AFTERPASS_HOME` said when the recorder was made."""
+_configured = False
 _failed = False
 _lock = threading.RLock()
 
@@ -42,7 +48,7 @@ def record(
     wait: bool | float = False,
 ) -> str | None:
     """Record one intermediate result of an agent; see `Recorder.record`."""
-    found = _recorder or recorder()
+    found = recorder()
     if found is None:
         return None
     return found.record(
@@ -96,7 +102,7 @@ def configure(
     Raises:
         ConfigError: an argument is out of its range; nothing is changed then.
     """
-    global _recorder
+    global _recorder, _configured
     with _lock:
         new = Recorder(
             home,
@@ -109,6 +115,7 @@ def configure(
             block=block,
         )
         old, _recorder = _recorder, new
+        _configured = True
     if old is not None:
         old.shutdown()
     return new
@@ -116,17 +123,29 @@ def configure(
 
 def recorder() -> Recorder | None:
     """The recorder of this process; None where there is not even a home folder (said once)."""
-    global _recorder, _failed
+    found = _recorder
+    if found is not None and (_configured or os.environ.get("AFTERPASS_HOME") == _follows):
+        return found
+    return _new()
+
+
+def _new() -> Recorder | None:
+    global _recorder, _follows, _failed
     with _lock:
-        if _recorder is None and not _failed:
-            try:
-                _recorder = Recorder()
-            except Exception as error:
-                _failed = True
+        old, follows = _recorder, os.environ.get("AFTERPASS_HOME")
+        if old is not None and (_configured or follows == _follows):
+            return old  # another thread was faster
+        try:
+            _recorder, _follows = Recorder(), follows
+        except Exception as error:
+            if not _failed:
                 log.warning(
                     "nothing is recorded: %s; name a folder with AFTERPASS_HOME or configure()", error
                 )
-        return _recorder
+            _failed, _recorder = True, None
+    if old is not None:
+        old.shutdown(0)  # it writes what it has and ends by itself
+    return _recorder
 
 
 def _after_fork() -> None:

@@ -151,12 +151,11 @@ class Recorder:
                 meta=meta,
             )
             ticket = Ticket() if wait else None
-            if not self._add(entry, ticket):
-                return None
-            if ticket is None:
-                return entry.item_id
-            there = self._queue.await_synced(_WAIT if wait is True else float(wait))
-            return entry.item_id if there and not ticket.refused else None
+            number = self._add(entry, ticket)
+            if number and ticket is not None:
+                there = self._queue.await_synced(number, _WAIT if wait is True else float(wait))
+                number = number if there and not ticket.refused else 0
+            return entry.item_id if number else None
         except Refused as refusal:
             self._refused(str(refusal))
         except Exception as error:
@@ -228,20 +227,21 @@ class Recorder:
 
     # ----------------------------------------------------------------------------------- the depths
 
-    def _add(self, entry: Entry | Closing, ticket: Ticket | None) -> bool:
+    def _add(self, entry: Entry | Closing, ticket: Ticket | None) -> int:
+        """Its number on the queue, 0 if there was no room."""
         if self._closed:
             raise Refused("shut_down")
-        taken = self._queue.add(entry, ticket, self._block)
+        number = self._queue.add(entry, ticket, self._block)
         if self._thread is None:
             self._ensure_thread()
-        if not taken:
+        if not number:
             self._warn_once(
                 "overflow",
                 f"the queue is full ({self.settings.queue_rows} items or {self.settings.queue_bytes} bytes): "
                 "the newest items are refused and counted; raise [store] queue_rows and queue_bytes, or use "
                 "Recorder(block=SECONDS)",
             )
-        return taken
+        return number
 
     def _refused(self, reason: str) -> None:
         self._queue.refuse(reason)

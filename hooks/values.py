@@ -16,6 +16,9 @@ from ..core import keys
 from ..store.spool_format import MAX_LINE, dump, line
 from ..store.spool_items import clean, flagged
 
+_LONG = 128 * 1024
+"""Characters from which a text is quoted in slices."""
+
 Redact = Callable[[Mapping[str, Any]], Mapping[str, Any] | None]
 """Gets an item's fields (the names of `record()`, and `item_id`), gives those to be written or None."""
 
@@ -144,20 +147,35 @@ def encode(entry: Entry) -> bytes:
         record["priority"] = entry.priority
     if entry.deadline is not None:
         record["deadline"] = entry.deadline.isoformat()
-    record["text"] = entry.text
-    if entry.flags or "\0" in entry.text or (entry.query is not None and "\0" in entry.query):
-        record = flagged(record, entry.flags)
+    long = len(entry.text) > _LONG
+    if not long:
+        record["text"] = entry.text
+    nul = "\0" in entry.text or (entry.query is not None and "\0" in entry.query)
+    if entry.flags or nul:
+        record["flags"] = [*entry.flags, *(["nul"] if nul else [])]
     try:
         payload = dump(record)
+        if long:
+            payload = b'%b,"text":"%b"}' % (payload[:-1], _in_slices(entry.text))
         if entry.meta is not None:
             payload = b'%b,"meta":%b}' % (payload[:-1], entry.meta.encode())
     except UnicodeEncodeError:
+        record["text"] = entry.text
         if entry.meta is not None:
             record["meta"] = json.loads(entry.meta)
         payload = dump(flagged(record, entry.flags))
     if len(payload) > MAX_LINE - 16:
         raise Refused("too_long")
     return line(payload)
+
+
+def _in_slices(text: str) -> bytes:
+    """The inside of a long text's JSON. The interpreter is free between slices: quoting holds it."""
+    slices = []
+    for start in range(0, len(text), _LONG):
+        slices.append(_encode(text[start : start + _LONG])[1:-1].encode())
+        time.sleep(0)
+    return b"".join(slices)
 
 
 def redacted(entry: Entry, redact: Redact) -> Entry:
