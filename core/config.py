@@ -287,7 +287,7 @@ def load(
     Raises:
         ConfigError: not there, not TOML, an unknown key (the nearest known one is named) or a bad value.
     """
-    source = _source(path, home, environment)
+    source = source_file(path, home, environment)
     try:
         data = tomllib.loads(source.read_text("utf-8"))
     except FileNotFoundError:
@@ -319,7 +319,12 @@ def default_file() -> Path:
     return Path(str(resources.files(__name__.split(".")[0]) / "configs" / "embedded.toml"))
 
 
-def _source(path: str | os.PathLike[str] | None, home: Home | None, environment: Mapping[str, str]) -> Path:
+def source_file(
+    path: str | os.PathLike[str] | None = None,
+    home: Home | None = None,
+    environment: Mapping[str, str] = os.environ,
+) -> Path:
+    """The file that `load` reads."""
     if given := path or environment.get("AFTERPASS_CONFIG"):
         return Path(given).expanduser()
     if home is not None and home.config.exists():
