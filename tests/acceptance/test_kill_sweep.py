@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -32,7 +33,8 @@ def record(home: Home, groups: int, items: int) -> None:
     for group in range(groups):
         for item in range(items):
             # Every fourth text comes twice in its group, so that duplicates are in play.
-            text = f"Observation {item - (item % 4 == 3)} of group {group}: the answer is {group * item}. It holds."
+            number = item - (item % 4 == 3)
+            text = f"Observation {number} of group {group}: the answer is {group * number}. It holds."
             recorder.record(text, query=f"What is the answer of group {group}?", group=f"group {group}")
     recorder.shutdown()
 
@@ -45,7 +47,11 @@ def sweep_until_killed(home: Home, after: float) -> bool:
         stderr=subprocess.PIPE,
     )
     time.sleep(after)
-    family = [p.pid for p in psutil.Process(process.pid).children(recursive=True)] if process.poll() is None else []
+    family = (
+        [p.pid for p in psutil.Process(process.pid).children(recursive=True)]
+        if process.poll() is None
+        else []
+    )
     alive = process.poll() is None
     os.kill(process.pid, signal.SIGKILL)
     _, errors = process.communicate()
@@ -64,21 +70,20 @@ def _lives(pid: int) -> bool:
         return False
 
 
-def finish(home: Home, tries: int = 3) -> dict[str, Any]:
-    """Sweep to the end and return the last account that did something."""
-    import json
+def sweep_once(home: Home) -> dict[str, Any]:
+    done = subprocess.run(
+        [COMMAND, "sweep", "--home", str(home.root), "--now", "--json"], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return dict(json.loads(done.stdout.splitlines()[-1]))
 
-    account: dict[str, Any] = {}
+
+def finish(home: Home, tries: int = 3) -> None:
+    """Sweep until nothing is due."""
     for _ in range(tries):
-        done = subprocess.run(
-            [COMMAND, "sweep", "--home", str(home.root), "--now", "--json"], capture_output=True, text=True
-        )
-        assert done.returncode == 0, done.stderr
-        account = json.loads(done.stdout.splitlines()[-1])
-        if account["outcome"] == "nothing_due":
-            break
-    assert account["outcome"] == "nothing_due"
-    return account
+        if sweep_once(home)["outcome"] == "nothing_due":
+            return
+    pytest.fail(f"something is still due after {tries} sweeps")
 
 
 def check_books(home: Home, items: int, groups: int, pairs: int) -> int:
@@ -100,29 +105,39 @@ def check_books(home: Home, items: int, groups: int, pairs: int) -> int:
         return scored - pairs
 
 
-@pytest.mark.timeout(600)
-def test_twenty_kills_over_all_phases(home: Home) -> None:
-    groups, items = 60, 20
-    home.config.write_text(SMALL)
-    record(home, groups, items)
-    began = time.monotonic()
+def kill_and_resume(home: Home, config: str, kills: int, groups: int, items: int) -> None:
+    """Kill sweeps at moments spread over a whole one's length, resume to the end, and check the books."""
     # How long a whole sweep takes here decides where the kills fall; a second home is measured for it.
     measured = Home(home.root.parent / "measured")
     measured.root.mkdir()
-    measured.config.write_text(SMALL)
-    record(measured, groups, items)
+    for each in (home, measured):
+        each.config.write_text(config)
+        record(each, groups, items)
     began = time.monotonic()
-    finish(measured, tries=2)
-    whole = (time.monotonic() - began) * 0.75
+    sweep_once(measured)
+    whole = time.monotonic() - began
 
-    alive = [sweep_until_killed(home, after=whole * moment / 20) for moment in range(1, 21)]
+    alive = [sweep_until_killed(home, after=whole * moment / (kills + 1)) for moment in range(1, kills + 1)]
 
     assert any(alive), "every sweep had ended before its kill: nothing was tried"
     finish(home)
     unique = groups * (items - items // 4)
-    recomputed = check_books(home, items=groups * items, groups=groups, pairs=unique)
-    print(f"kills while alive: {sum(alive)} of 20; pairs scored again: {recomputed}")
-    assert 0 <= recomputed <= 20 * unique
+    again = check_books(home, items=groups * items, groups=groups, pairs=unique)
+    print(
+        f"a whole sweep took {whole:.1f} s; killed alive: {sum(alive)} of {kills}; scored again: {again} pairs"
+    )
+    assert 0 <= again <= kills * unique
+
+
+@pytest.mark.timeout(600)
+def test_twenty_kills_over_all_phases(home: Home) -> None:
+    kill_and_resume(home, SMALL, kills=20, groups=60, items=20)
+
+
+@pytest.mark.kill
+@pytest.mark.timeout(3000)
+def test_five_kills_of_the_real_engines(home: Home) -> None:
+    kill_and_resume(home, "", kills=5, groups=12, items=12)
 
 
 def test_sigterm_drains_and_the_rest_waits(home: Home, afterpass_command: Callable[..., list[str]]) -> None:
@@ -135,8 +150,6 @@ def test_sigterm_drains_and_the_rest_waits(home: Home, afterpass_command: Callab
     process.send_signal(signal.SIGTERM)
     out, errors = process.communicate(timeout=120)
     assert process.returncode == 0, errors.decode()
-    import json
-
     account = json.loads(out.splitlines()[-1])
     assert account["outcome"] in ("stopped", "done")
     assert account["items"]["seen"] == sum(account["items"][k] for k in ("kept", "dropped", "errors"))
