@@ -157,7 +157,7 @@ def test_the_loop_runs_from_the_wheel(clean: Path, tmp_path: Path) -> None:
         json.dumps({"text": text, "query": "What is the capital of France?", "run": "r1"}) + "\n"
         for text in texts
     )
-    afterpass_("record", stdin=lines)
+    afterpass_("record", "--jsonl", stdin=lines)
     account = json.loads(afterpass_("sweep", "--now", "--json").strip().rpartition("\n")[2])
     assert account["outcome"] == "done"
     assert account["items"]["seen"] == 3
