@@ -1,4 +1,4 @@
-"""What of the kept items a model gets to read: a token budget, spent by rank, cut around what earned the score."""
+"""What of the kept items a model reads: a token budget, spent by rank, cut around what earned the score."""
 
 from __future__ import annotations
 

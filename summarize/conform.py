@@ -1,8 +1,8 @@
 """Whether a value satisfies a JSON schema: the part of the language that replies are asked in.
 
-Engines that constrain decoding make this a formality; a server that ignores the schema makes it the only check.
-Covered: type, enum, const, properties, required, additionalProperties, items, the length and size bounds,
-anyOf, oneOf (as anyOf), allOf and `$ref` into the schema itself. Anything else is not checked.
+Engines that constrain decoding make this a formality; a server that ignores the schema makes it the only
+check. Covered: type, enum, const, properties, required, additionalProperties, items, the length and size
+bounds, anyOf, oneOf (as anyOf), allOf and `$ref` into the schema itself. Anything else is not checked.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A summarizer without a model: it picks sentences, and says so in its name.
 
-The fake of this seam, and a legitimate choice where no language model may run: each point is the sentence of a
-passage that shares most words with the question, cited to that passage.
+The fake of this seam, and a legitimate choice where no language model may run: each point is the sentence of
+a passage that shares most words with the question, cited to that passage.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 
 from ..core.config import SummarizerConfig
 from ..core.types import Prompt, Reply
+from .replies import too_long
 from .tokens import GuessCounter
 
 VERSION = "1"
@@ -24,7 +25,7 @@ _PASSAGE = re.compile(
     r"^<(?P<mark>[a-z]{10}) (?P<id>\d+)>\n(?P<text>.*?)\n</(?P=mark) (?P=id)>$", re.M | re.S
 )
 _QUESTION = re.compile(r"^Question: (.*)$", re.M)
-_SENTENCE = re.compile(r"(?<=[.!?。！？])\s+|\n+")
+_SENTENCE = re.compile(r"(?<=[.!?])\s+|(?<=[\u3002\uff01\uff1f])\s*|\n+")
 
 
 class Extractive:
@@ -82,7 +83,7 @@ class Extractive:
                 id=prompt.id,
                 finish_reason="error",
                 prompt_tokens=tokens,
-                error=f"{tokens} prompt tokens and {prompt.max_tokens} for the reply exceed the context of {self._context}",
+                error=too_long(tokens, prompt.max_tokens, self._context),
             )
         passages = {match["id"]: match["text"] for match in _PASSAGE.finditer(said)}
         question = _QUESTION.search(said)

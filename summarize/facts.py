@@ -5,12 +5,13 @@ What this covers, exactly:
 * Numbers in digits of any script, with thousands separators read either way ("1,000" is 1000, "1.5" may be 15
   nowhere but 1.5 or, as "1.500", 1500). English number words up to twelve in a source count as their digits.
   Units, currencies and magnitudes ("million") are not compared, nor is anything computed ("half of 10").
-* Dates with a year: 2024-03-05, 5 March 2024, March 5, 2024, March 2024, 05/03/2024 (read both ways), compared
-  by value, so that a source may write them another way. A point may be less exact than its source, not more.
-* Names: identifiers (`os.path`, `snake_case`, `camelCase`, `sha256`), words in capitals, and capitalised words
-  inside a sentence; at its start only where the next word is capitalised too. Compared without case, by whole
-  words. In text that capitalises much (titles, German nouns) capitalised words are not checked, and scripts
-  without case have identifiers and numbers only.
+* Dates with a year: 2024-03-05, 5 March 2024, March 5, 2024, March 2024, 05/03/2024 (read both ways),
+  compared by value, so that a source may write them another way. A point may be less exact than its source,
+  not more.
+* Names: identifiers (`os.path`, `snake_case`, `camelCase`, `sha256`), words in capitals, and capitalised
+  words inside a sentence; at its start only where the next word is capitalised too. Compared without case,
+  by whole words. In text that capitalises much (titles, German nouns) capitalised words are not checked, and
+  scripts without case have identifiers and numbers only.
 
 A mark says "look here", no more: what a sentence claims about its numbers and names is not read.
 """
@@ -42,8 +43,8 @@ _DATES = (
 )
 _NUMBER = re.compile(r"(?<![^\W_])\d+(?:[.,]\d+)*")
 _IDENTIFIER = re.compile(r"(?<!\w)[^\W\d]\w*(?:\.[^\W\d]\w*)+|\w*[^\W_]_+[^\W_]\w*|(?<!\w)[^\W\d_]+\d\w*")
-_WORD = re.compile(r"[^\W\d_]+(?:['’\-][^\W\d_]+)*")
-_SENTENCE_START = re.compile(r"(?:^|[.!?:;]\s+|[-*•(\"“'‘]\s*)$")
+_WORD = re.compile(r"[^\W\d_]+(?:['\u2019\-][^\W\d_]+)*")
+_SENTENCE_START = re.compile(r"(?:^|[.!?:;]\s+|[-*•(\"\u201c'\u2018]\s*)$")
 
 Date = tuple[int, int | None, int | None]
 
@@ -166,7 +167,7 @@ def _names(text: str) -> list[str]:
 
 
 def _stands(name: str, facts: _Facts) -> bool:
-    folded = re.sub(r"['’]s$", "", name.casefold())
+    folded = re.sub(r"['\u2019]s$", "", name.casefold())
     if folded in facts.words or folded.rstrip("s") in facts.words or folded + "s" in facts.words:
         return True
     if re.search(rf"(?<!\w){re.escape(folded)}(?!\w)", facts.folded):
@@ -178,4 +179,4 @@ def _stands(name: str, facts: _Facts) -> bool:
 
 
 def _words(text: str) -> Sequence[str]:
-    return re.findall(r"[^\W_]+(?:['’\-][^\W_]+)*|[^\W_]+", text)
+    return re.findall(r"[^\W_]+(?:['\u2019\-][^\W_]+)*|[^\W_]+", text)

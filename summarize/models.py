@@ -1,4 +1,4 @@
-"""What a `[summarize.models.NAME]` section means: which engine, which files, which context, which judgement key."""
+"""What a `[summarize.models.NAME]` section means: engine, files, context, judgement key."""
 
 from __future__ import annotations
 
@@ -71,6 +71,20 @@ def folder(config: SummarizerConfig) -> Path:
     return _from_hub(config.model, config.revision)
 
 
+def located(config: SummarizerConfig) -> Path | None:
+    """The folder of a local path or of a hub name in the hub's local cache; None where only the hub has it.
+
+    Raises:
+        ModelNotFound: a local path that is no model.
+    """
+    if _looks_local(config.model):
+        return _folder(config)
+    from huggingface_hub import try_to_load_from_cache
+
+    found = try_to_load_from_cache(config.model, "config.json", revision=config.revision)
+    return Path(found).parent if isinstance(found, str) else None
+
+
 def context_length(config: SummarizerConfig) -> int:
     """Tokens of prompt and reply together: `max_model_len`, never more than the model was made for."""
     engine = kind(config)
@@ -104,8 +118,8 @@ def token_counter(config: SummarizerConfig) -> TokenCounter:
 def model_key(config: SummarizerConfig) -> str:
     """The judgement key of a section: model, revision, engine version, dtype, context. Loads nothing.
 
-    Templates, schema, sampling and seed are part of each prompt's hash instead. `dtype = "auto"` and what else
-    the engine chooses by itself follow from its version and the machine, so the key names what was asked.
+    Templates, schema, sampling and seed are part of each prompt's hash instead. `dtype = "auto"` and what
+    else the engine chooses by itself follow from its version and the machine: the key names what was asked.
     """
     engine = kind(config)
     if engine == EXTRACTIVE:
@@ -128,7 +142,7 @@ def model_key(config: SummarizerConfig) -> str:
 
 
 def dtype(config: SummarizerConfig) -> str:
-    """The number format asked of the engine; the embedded model has a measured one for this machine's kind."""
+    """The number format asked of the engine; for the embedded model "auto" means what was measured."""
     if config.model == EMBEDDED and config.dtype == "auto":
         from . import embedded
 

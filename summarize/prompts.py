@@ -1,4 +1,4 @@
-"""From kept items to requests: templates rendered, passages marked, and the hash by which replies are found again."""
+"""From kept items to requests: templates rendered, passages marked, and the hash that finds replies again."""
 
 from __future__ import annotations
 
@@ -74,7 +74,15 @@ def ask(
     Raises:
         ConfigError: a template of the policy is wrong.
     """
-    clean = [replace(passage, text=neutral(passage.text, counter)) for passage in passages]
+    clean = [
+        replace(
+            passage,
+            text=neutral(passage.text, counter),
+            kind=neutral(passage.kind, counter),
+            agent=neutral(passage.agent, counter),
+        )
+        for passage in passages
+    ]
     query = " ".join(neutral(query, counter).split())
     word = mark([query, *(passage.text for passage in clean)])
     item = _template(policy, "item")
@@ -148,7 +156,7 @@ def check_templates(policy: SummarizePolicy) -> None:
 def _render(template: Any, name: str, **values: Any) -> str:
     try:
         return str(template.render(**values)).strip()
-    except TemplateError as error:
+    except Exception as error:  # a template can divide by zero or call what cannot be called, too
         raise ConfigError(
             f"the summarize template {name!r} cannot be filled in: {error}",
             hint=f"it may use: {', '.join(sorted(values))}",

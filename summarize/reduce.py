@@ -1,8 +1,8 @@
 """Map-reduce: one summary from however many tokens, as deep as the context makes necessary.
 
-Level 1 reads passages; each level above reads the notes of the one below. Where everything fits one prompt there
-is one level and one call. Every reply is addressed by its prompt, so that replies of an earlier, killed sweep can
-be fed again in place of the model's.
+Level 1 reads passages; each level above reads the notes of the one below. Where everything fits one prompt
+there is one level and one call. Every reply is addressed by its prompt, so that replies of an earlier, killed
+sweep can be fed again in place of the model's.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Setting:
 
     @property
     def room(self) -> int:
-        """Tokens for passages in one prompt; neutralising a hostile text can lengthen it, hence the margin."""
+        """Tokens for passages in one prompt. Neutralising a text can lengthen it, hence the margin."""
         return int((self.context - self.base - self.policy.max_tokens) * 0.96)
 
 
@@ -86,7 +86,7 @@ class Tree:
         self.tokens = sum(piece.tokens + setting.frame for piece in pieces)
         self._waiting: dict[str, _Asked] = {}
         self._notes: dict[int, list[Point]] = {}
-        self._failed: dict[int, str] = {}
+        self._failed: list[str] = []
         self._parts = 0
         self._part_items: dict[int, set[UUID]] = {}
         self._lost: set[UUID] = set()
@@ -114,13 +114,13 @@ class Tree:
             output_tokens=self._spent.output_tokens + reply.output_tokens,
             finish_reason=reply.finish_reason,
         )
-        if reply.finish_reason == "length" and not reply.error and not asked.retried:
-            if again := self._with_more_room(asked, reply):
-                return [again]
+        cut_short = reply.finish_reason == "length" and not reply.error and not asked.retried
+        if cut_short and (again := self._with_more_room(asked, reply)):
+            return [again]
         try:
             value = replies.read(reply, asked.schema)
         except replies.BadReply as bad:
-            self._failed[asked.part] = str(bad)
+            self._failed.append(str(bad))
             self._lost |= self._part_items[asked.part]
         else:
             if asked.own:
@@ -134,8 +134,7 @@ class Tree:
         """All of a level has answered: finish, or ask for the next."""
         found = [point for part in sorted(self._notes) for point in self._notes[part]]
         if not found:
-            reasons = list(dict.fromkeys(self._failed.values()))
-            self._finish(SummaryStatus.ERROR, reason="; ".join(reasons[:3]))
+            self._finish(SummaryStatus.ERROR, reason=self._reasons())
             return []
         last = self._parts == 1 or (
             self._setting.own is None and len(found) <= self._setting.policy.max_points
@@ -153,7 +152,7 @@ class Tree:
         self.level += 1
         below = self._parts
         self._parts = len(parts)
-        self._notes, self._failed, self._part_items = {}, {}, {}
+        self._notes, self._part_items = {}, {}
         own = self._setting.own if len(parts) == 1 else None
         prompts = []
         for number, part in enumerate(parts):
@@ -181,7 +180,7 @@ class Tree:
         return prompts
 
     def _pack_notes(self, found: Sequence[Point]) -> list[list[_Note]]:
-        """Notes of a level, as many to a prompt as fit: at least twice what it may answer, so that it shrinks."""
+        """As many notes to a prompt as fit: at least twice what it may answer, so that each level shrinks."""
         setting = self._setting
         fan_in = 2 * setting.policy.max_points
         widest = max(8, setting.room // (fan_in + 1) - setting.frame)
@@ -210,18 +209,22 @@ class Tree:
         return prompt
 
     def _finish_points(self, found: Sequence[Point]) -> None:
-        reason = ""
-        if self._lost:
-            cited = {item for point in found for item in point.items}
-            self._lost -= cited
-            reason = f"{len(self._lost)} items lost: " + "; ".join(dict.fromkeys(self._failed.values()))
-            reason = reason if self._failed else f"{len(self._lost)} items stood in parts that gave no reply"
-        self._finish(SummaryStatus.DONE, points=tuple(found), text=plain(found), reason=reason)
+        self._lost -= {item for point in found for item in point.items}
+        reason = f"{len(self._failed)} of {self._calls} replies gave no result: {self._reasons()}"
+        self._finish(
+            SummaryStatus.DONE,
+            points=tuple(found),
+            text=plain(found),
+            reason=reason if self._failed else "",
+        )
 
     def _finish_own(self, value: Any, asked: _Asked) -> None:
         output = replies.own_output(value, self._setting.own or {}, asked.sources)
         found = tuple(replies.points(value, asked.sources, self._setting.query, 10**9))
         self._finish(SummaryStatus.DONE, points=found, text=plain_output(output), output=output)
+
+    def _reasons(self) -> str:
+        return "; ".join(list(dict.fromkeys(self._failed))[:3])
 
     def _finish(self, status: SummaryStatus, **values: Any) -> None:
         self.summary = Summary(

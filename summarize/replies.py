@@ -71,7 +71,7 @@ def points(value: Mapping[str, Any], sources: Sources, query: str, longest: int)
 
 
 def own_output(value: Any, schema: Mapping[str, Any], sources: Sources) -> Any:
-    """A reply of a policy's own schema, the ids in it turned into item ids (the first, where it stands for several)."""
+    """A reply of a policy's own schema, with item ids for ids (the first, where one stands for several)."""
     if isinstance(schema, Mapping) and schema.get("type") == "string" and schema.get("format") == ITEM_ID:
         items = sources.get(str(value), ())
         return str(items[0]) if items else None
@@ -82,6 +82,14 @@ def own_output(value: Any, schema: Mapping[str, Any], sources: Sources) -> Any:
         items_schema = schema.get("items", {})
         return [own_output(one, items_schema, sources) for one in value]
     return value
+
+
+def too_long(prompt_tokens: int, max_tokens: int, context: int) -> str:
+    """The error of a request that no engine should be sent."""
+    return (
+        f"{prompt_tokens} prompt tokens and {max_tokens} for the reply exceed the context of {context}: "
+        "lower input_tokens or max_tokens"
+    )
 
 
 def without_thinking(text: str, opened: bool = False) -> str:

@@ -61,7 +61,7 @@ def own_schema(policy: SummarizePolicy) -> dict[str, Any] | None:
     """The policy's own schema, or None where it names none.
 
     Raises:
-        ConfigError: "package.module:Model" cannot be imported or is no pydantic model, or the schema is not one.
+        ConfigError: "package.module:Model" cannot be imported or is no pydantic model, or it is no schema.
     """
     given = policy.output_schema
     if given is None:

@@ -1,7 +1,7 @@
 """The source check: does each point rest on the items that it cites?
 
-A cross-encoder scores (point, item text). That measures relevance, not entailment: it cannot see a negation, and
-a swapped number or name hardly moves it. So numbers, dates and names are looked up in the sources besides
+A cross-encoder scores (point, item text). That measures relevance, not entailment: it cannot see a negation,
+and a swapped number or name hardly moves it. So numbers, dates and names are looked up in the sources besides
 (`facts`), and a policy may name an NLI cross-encoder with `check_model`.
 """
 

@@ -17,7 +17,7 @@ from functools import lru_cache
 from .tokens import TokenCounter
 
 # Whatever the tokenizer at hand lists: this shape is used for turns by most models.
-_SHAPE = re.compile(r"<(?=[|｜][^<>\n]{0,60}[|｜]>)")
+_SHAPE = re.compile(r"<(?=[|\uff5c][^<>\n]{0,60}[|\uff5c]>)")
 # Invisible characters that hide text from people and split words for filters; joiners that scripts need
 # (ZWJ, ZWNJ) stay.
 _INVISIBLE = re.compile("[\u200b\u2060\ufeff\u00ad\u202a-\u202e\u2066-\u2069\U000e0000-\U000e007f]")
