@@ -59,6 +59,12 @@ def prepare(cache: Path) -> Path:
     return folder
 
 
+def prepared(cache: Path) -> Path | None:
+    """The folder that `prepare` gives, where it is ready; brings nothing."""
+    folder = cache / f"minilm-{ARCHIVE_SHA256[:12]}"
+    return folder if _complete(folder) else None
+
+
 def revision() -> str:
     """Names the weights that `build` loads: 16 hex digits over base, form and shipped adapter. No torch."""
     digest = hashlib.sha256(f"{FORM}:{ARCHIVE_SHA256}:".encode())

@@ -1,9 +1,9 @@
 """From the relevance data to training lists: balanced over sets, with negatives mined two ways.
 
-A list is one query with its positives, the negatives that came with it, and negatives mined by BM25 (here) and
-by the bi-encoder (in `features`) from a pool of the same set. The development sets are read here too, in two
-halves that never meet: `stop` (even first byte of the SHA-256 of the query's id) to stop and choose, `test` for
-the final figures.
+A list is one query with its positives, the negatives that came with it, and negatives mined by BM25 (here)
+and by the bi-encoder (in `features`) from a pool of the same set. The development sets are read here too, in
+two halves that never meet: `stop` (even first byte of the SHA-256 of the query's id) to stop and choose,
+`test` for the final figures.
 """
 
 from __future__ import annotations

@@ -12,17 +12,18 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from tokenizers import Tokenizer
 
 from ...core.paths import cache_folder
 from ..embedded import prepare
 from ..embedded.head import Head
-from ..embedded.model import load
+from ..embedded.model import LAYERS, TwoSidedModel, load
 from ..embedded.packing import QUERY, TEXT
 from . import data, tables
-from .encode import Encoder, means, pair_features, tokenizer
+from .encode import JOIN, Encoder, scores, token_ids, tokenizer
 
 QUERY_TOKENS, TEXT_TOKENS = 62, 128
-BY_COSINE = 5
+BY_COSINE = 4
 """Negatives of each training list that the bi-encoder chooses from the set's pool."""
 
 
@@ -33,16 +34,28 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--scale", type=float, default=1.0, help="of the number of queries of each set")
     parser.add_argument("--stop-lists", type=int, default=70, help="lists of each stopping half at most")
+    parser.add_argument("--skip", type=int, default=0, help="rounds of queries to leave out at the start")
+    parser.add_argument("--mined", type=int, default=16, help="negatives by BM25 of a list at most")
+    parser.add_argument("--text-tokens", type=int, default=TEXT_TOKENS, help="read of each text")
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     folder = prepare(cache_folder())
     tokens = tokenizer(folder)
     model = load(folder, None)
-    encoder = Encoder(model)
+    encoder = Encoder(model, (JOIN, LAYERS))
     (arguments.out / "states").mkdir(parents=True, exist_ok=True)
-    train = data.training(arguments.data, seed=arguments.seed, scale=arguments.scale)
-    head = make_head(train, tokens)
-    torch.save(head.state_dict(), arguments.out / "tables.pt")
+    train = data.training(
+        arguments.data,
+        seed=arguments.seed,
+        scale=arguments.scale,
+        skip=arguments.skip,
+        mined=arguments.mined,
+    )
+    model.head = head = make_head(train, tokens)
+    tables_file = arguments.out / "tables.pt"
+    if tables_file.exists():  # carrying on, perhaps with more queries: the tables stay
+        head.load_state_dict(torch.load(tables_file, weights_only=True))
+    torch.save(head.state_dict(), tables_file)
     stop = data.development(arguments.data, "stop")
     rng = np.random.default_rng(arguments.seed)
     for kind, datasets in (("stop", stop), ("train", train)):
@@ -54,11 +67,11 @@ def main() -> None:
             if kind == "stop" and len(dataset.lists) > arguments.stop_lists:
                 chosen = rng.permutation(len(dataset.lists))[: arguments.stop_lists]
                 dataset.lists = [dataset.lists[i] for i in sorted(chosen)]
-            write(target, dataset, encoder, head, tokens, mine=kind == "train")
+            write(target, dataset, encoder, model, tokens, arguments.text_tokens, mine=kind == "train")
             print(kind, dataset.name, len(dataset.lists), f"{time.time() - started:.0f} s", flush=True)
 
 
-def make_head(datasets: list[data.Dataset], tokens: object) -> Head:
+def make_head(datasets: list[data.Dataset], tokens: Tokenizer) -> Head:
     """A fresh head with its tables, from texts of the training sets."""
     stem = tables.stems(tokens)
     by_set = {
@@ -73,19 +86,23 @@ def make_head(datasets: list[data.Dataset], tokens: object) -> Head:
 
 
 def write(
-    target: Path, dataset: data.Dataset, encoder: Encoder, head: Head, tokens: object, *, mine: bool
+    target: Path,
+    dataset: data.Dataset,
+    encoder: Encoder,
+    model: TwoSidedModel,
+    tokens: Tokenizer,
+    most: int,
+    *,
+    mine: bool,
 ) -> None:
-    """Encode a set's sides, mine by cosine, and write features, vectors and lists."""
+    """Encode a set, mine by cosine, and write features, vectors, lists and the lower layers' states."""
+    started = time.time()
     used = sorted({index for one in dataset.lists for index in one.texts})
     place = {index: row for row, index in enumerate(used)}
-
-    def ids(texts: list[str], most: int) -> list[list[int]]:
-        return [e.ids[:most] for e in tokens.encode_batch_fast(texts, add_special_tokens=False)]
-
-    started = time.time()
-    texts = encoder(ids([dataset.texts[i] for i in used], TEXT_TOKENS), TEXT)
-    queries = encoder(ids([one.query for one in dataset.lists], QUERY_TOKENS), QUERY)
-    text_means, query_means = means(texts), means(queries)
+    texts_lower, texts = encoder(token_ids(tokens, [dataset.texts[i] for i in used], most), TEXT)
+    queries_lower, queries = encoder(token_ids(tokens, [x.query for x in dataset.lists], QUERY_TOKENS), QUERY)
+    encoded = time.time()
+    text_means, query_means = texts.means(), queries.means()
     lists = [([place[i] for i in one.texts], list(one.gains), list(one.bm25)) for one in dataset.lists]
     if mine:
         similar = query_means @ text_means.T
@@ -97,16 +114,16 @@ def write(
             members.extend(best[:BY_COSINE])
             gains.extend([0.0] * len(best[:BY_COSINE]))
     pairs = [(row, member) for row, (members, _, _) in enumerate(lists) for member in members]
-    encoded = time.time()
-    features = pair_features(head, queries, texts, pairs)
+    _, _, features = scores(model, queries, texts, pairs, join=LAYERS)
+    assert features is not None
     print(
         f"  encoded {encoded - started:.0f} s, paired {time.time() - encoded:.0f} s, tokens {len(texts.ids)}"
     )
-    for name, sides in (("text", texts), ("query", queries)):
+    for name, sides in (("text", texts_lower), ("query", queries_lower)):
         np.savez(
             target.parent / "states" / f"{target.stem}.{name}.npz",
             ids=sides.ids,
-            lower=sides.lower,
+            lower=sides.states,
             starts=sides.starts,
         )
     np.savez(

@@ -159,7 +159,9 @@ def test_what_ships_is_small_and_no_pickle() -> None:
 def test_the_revision_names_the_adapter_and_needs_no_torch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    code = "import sys; from afterpass.rerank import embedded; embedded.revision(); print('torch' in sys.modules)"
+    code = (
+        "import sys; from afterpass.rerank import embedded as e; e.revision(); print('torch' in sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
     before = embedded.revision()
