@@ -25,17 +25,22 @@ Arrays = Mapping[str, NDArray[np.int64]]
 
 
 class Encoding(Protocol):
-    """How a pair is laid out.
+    """How a pair is laid out."""
 
-    Attributes:
-        inputs: the names of the arrays, in the order in which an exported model takes them.
-        specials: how many tokens a row has beside the query's and the text's.
-        lead: stands before query and text when they are tokenised (a chat prompt's " "), off again in offsets.
-    """
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The names of the arrays, in the order in which an exported model takes them."""
+        ...
 
-    inputs: tuple[str, ...]
-    specials: int
-    lead: str
+    @property
+    def specials(self) -> int:
+        """How many tokens a row has beside the query's and the text's."""
+        ...
+
+    @property
+    def lead(self) -> str:
+        """What stands before query and text when they are tokenised (a chat prompt's " ")."""
+        ...
 
     def collate(self, queries: Sequence[Ids], texts: Sequence[Ids], width: int) -> Arrays:
         """Rows as arrays of shape (rows, width), int64."""
@@ -115,7 +120,7 @@ class TwoSidedEncoding:
 
 
 def plain(tokenizer: Tokenizer) -> Tokenizer:
-    """A copy that neither cuts nor pads, and reads "[SEP]" or "<|im_end|>" in a text as the letters they are."""
+    """A copy that neither cuts nor pads, and reads "[SEP]" or "<|im_end|>" in a text as mere letters."""
     from tokenizers import Tokenizer as Class
 
     copy = Class.from_str(tokenizer.to_str())
@@ -166,8 +171,8 @@ def classifier(tokenizer: Any) -> tuple[Tokenizer, Encoding]:
 _QUERY, _TEXT = "\u241eQUERY\u241e", "\u241eTEXT\u241e"
 _INSTRUCTION = "Given a web search query, retrieve relevant passages that answer the query"
 _QWEN3 = (
-    "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the Instruct "
-    'provided. Note that the answer can only be "yes" or "no".<|im_end|>\n'
+    "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the "
+    'Instruct provided. Note that the answer can only be "yes" or "no".<|im_end|>\n'
     f"<|im_start|>user\n<Instruct>: {_INSTRUCTION}\n<Query>: {_QUERY}\n<Document>: {_TEXT}<|im_end|>\n"
     "<|im_start|>assistant\n<think>\n\n</think>\n\n"
 )

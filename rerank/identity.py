@@ -21,7 +21,7 @@ READING = f"r1.{clean.VERSION}"
 
 
 def revision(spec: Spec, cache: Path | None = None) -> str:
-    """Names a model's weights: ours by their own revision, a hub's by its commit, a folder's by its contents."""
+    """Names a model's weights: ours by our revision, a hub's by its commit, a folder's by its contents."""
     if spec.revision:
         return spec.revision
     if spec.kind is Kind.EMBEDDED:

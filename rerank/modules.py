@@ -46,7 +46,7 @@ class Classifier(nn.Module):
 
 
 class Chat(nn.Module):
-    """A causal language model's log-odds of "yes" against "no" as the next token, of rows padded on the left."""
+    """A causal language model's log-odds of "yes" against "no" as the next token; padded on the left."""
 
     def __init__(self, model: nn.Module, yes: int, no: int) -> None:
         super().__init__()
@@ -84,7 +84,7 @@ def build(spec: Spec, cache: Path) -> tuple[nn.Module, Any, Encoding]:
     from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
     from transformers.utils import logging
 
-    logging.set_verbosity_error()
+    logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     options: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True}
     folder_name = str(spec.folder)
     own: Any = AutoTokenizer.from_pretrained(folder_name, **options)

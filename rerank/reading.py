@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -97,6 +98,7 @@ class Reader:
         self._query_length = query_length
         self._overlap = overlap
         self._max_chunks = max_chunks
+        self._unknown = _unknown(tokenizer)
         self._queries: OrderedDict[UUID, Ids] = OrderedDict()
 
     def read(self, pairs: Sequence[Pair]) -> Iterator[Job | Score]:
@@ -125,9 +127,11 @@ class Reader:
         if not len(tokens):
             return Score(pair.query_hash, pair.text_hash, None, error=NOTHING_TO_READ)
         query = asked[: self._query_length]
-        flags = ("query_truncated",) if len(asked) > len(query) else ()
+        flags: tuple[str, ...] = ("query_truncated",) if len(asked) > len(query) else ()
         if text.elided:
             flags += ("elided",)
+        if self._unknown is not None and 2 * np.count_nonzero(tokens.ids == self._unknown) > len(tokens):
+            flags += ("mostly_unknown",)
         room = self._max_length - self._specials - len(query)
         found = spans(tokens.heads, room, self._overlap)
         taken = choose(tokens.ids, found, asked, self._max_chunks)
@@ -186,6 +190,15 @@ class Reader:
             heads[1:] = words[1:] != words[:-1]
             parts[index].append(Tokens(np.array(encoding.ids, np.int32), offsets[:, 0], offsets[:, 1], heads))
         return [part[0] if len(part) == 1 else _joined(part) for part in parts]
+
+
+def _unknown(tokenizer: Tokenizer) -> int | None:
+    """The id that stands for what the vocabulary does not have, where there is one."""
+    model = json.loads(tokenizer.to_str())["model"]
+    if isinstance(word := model.get("unk_token"), str):
+        return tokenizer.token_to_id(word)
+    number = model.get("unk_id")
+    return int(number) if number is not None else None
 
 
 def _joined(parts: Sequence[Tokens]) -> Tokens:
