@@ -109,7 +109,7 @@ class Drain:
                 wait: float | None = None
                 if (left := self._retry_at - now) > 0:
                     wait = left
-                elif self._bite is not None or queue.flush_asked > queue.flush_done or queue.want_synced > queue.synced:
+                elif self._bite is not None or queue.waited_for:
                     return True
                 elif queue.entries:
                     if lingered or self._sync_always or len(queue.entries) >= 4 * _BITE_ROWS:

@@ -122,6 +122,11 @@ class Queue:
         """Something was put or refused in this process."""
         return bool(self.put or self.refusals)
 
+    @property
+    def waited_for(self) -> bool:
+        """Somebody waits for the disk."""
+        return self.flush_asked > self.flush_done or self.want_synced > self.synced
+
     def ask_flush(self) -> int:
         """Ask for all that was put to be sealed; the number to wait for."""
         with self.lock:
