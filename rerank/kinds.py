@@ -235,7 +235,7 @@ def _chat(
             if ids.get("false_token_id") is None:
                 raise NotAReranker(f'{model} names no token for "no"', hint=_REMEDY)
             return replace(spec, kind=Kind.CHAT, yes=int(ids["true_token_id"]), no=int(ids["false_token_id"]))
-    if reranks or "rerank" in f"{model} {folder.name}".lower():
+    if reranks or "rerank" in spec.name.lower():
         return replace(spec, kind=Kind.CHAT)
     raise NotAReranker(
         f"{model} is a {architecture}, a language model that was not trained to rerank",
