@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -12,6 +14,8 @@ if TYPE_CHECKING:
 
     from ..core.config import Config
     from ..core.paths import Home
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 _WHERE = "Where things lie"
 
@@ -54,13 +58,21 @@ LimitOption = Annotated[
 
 
 def examples(*lines: str) -> str:
-    """The examples under a command's help: a line starting with `#` explains the next one."""
-    return "\n\n".join(
-        [
-            "[bold]Examples[/bold]",
-            *(f"  {line}" if line[0] != "#" else f"  [dim]{line}[/dim]" for line in lines),
-        ]
-    )
+    """The examples under a command's help; a line starting with `#` explains the next one."""
+    return "\n".join(["Examples", *(f"  {line}" for line in lines)])
+
+
+def command(
+    app: typer.Typer, name: str, examples: str, *, panel: str | None = None
+) -> Callable[[Function], Function]:
+    """Register a function as a command: its docstring is the help, each paragraph on one line to be wrapped."""
+
+    def register(function: Function) -> Function:
+        paragraphs = inspect.cleandoc(function.__doc__ or "").split("\n\n")
+        text = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+        return app.command(name, help=text, epilog=examples, rich_help_panel=panel)(function)
+
+    return register
 
 
 def home_at(home: Path | None) -> Home:

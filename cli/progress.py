@@ -6,7 +6,7 @@ import json
 import sys
 import time
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .output import note, span
 
@@ -72,25 +72,33 @@ class Bars:
             console=Console(stderr=True, highlight=False),
             expand=False,
         )
-        self._task: int | None = None
-        self._done = 0
-        self._began = 0.0
+        self._tasks: dict[tuple[str, str], Any] = {}
+        self._task: Any = None
+        self._done: dict[Any, int] = {}
+        self._worked: dict[Any, float] = {}
+        self._since = 0.0
         self._drawing.start()
 
     def phase(self, name: str, total: int | None, unit: str) -> None:
-        """Close the bar before, open the next."""
-        self._close()
-        self._done, self._began = 0, time.monotonic()
-        self._task = self._drawing.add_task(name, total=total, unit=unit, rate="")
+        """Begin a bar, or go on with one: a phase told again has another total, or was left for a while."""
+        self._leave()
+        task = self._tasks.get((name, unit))
+        if task is None:
+            task = self._tasks[name, unit] = self._drawing.add_task(name, total=total, unit=unit, rate="")
+            self._done[task], self._worked[task] = 0, 0.0
+        else:
+            self._drawing.update(task, total=total)
+            self._drawing.tasks[self._drawing.task_ids.index(task)].stop_time = None
+        self._task, self._since = task, time.monotonic()
 
     def advance(self, done: int, **rates: float) -> None:
         """Move the bar."""
         if self._task is None:
             return
-        self._done += done
-        passed = time.monotonic() - self._began
-        shown = rates or ({"/s": self._done / passed} if self._done and passed > 1 else {})
-        self._drawing.update(self._task, advance=done, rate=rate_text(shown))  # type: ignore[arg-type]
+        self._done[self._task] += done
+        passed = self._worked[self._task] + time.monotonic() - self._since
+        shown = rates or ({"/s": self._done[self._task] / passed} if passed > 1 else {})
+        self._drawing.update(self._task, advance=done, rate=rate_text(shown))
 
     def note(self, text: str) -> None:
         """A line above the bars."""
@@ -102,15 +110,17 @@ class Bars:
 
     def finish(self) -> None:
         """Leave the bars as they are."""
-        self._close()
+        self._leave()
         self._drawing.stop()
 
-    def _close(self) -> None:
+    def _leave(self) -> None:
         if self._task is None:
             return
-        task = self._drawing.tasks[self._drawing.task_ids.index(self._task)]  # type: ignore[arg-type]
-        self._drawing.update(task.id, total=task.completed if task.total is None else task.total)
-        self._drawing.stop_task(task.id)
+        self._worked[self._task] += time.monotonic() - self._since
+        task = self._drawing.tasks[self._drawing.task_ids.index(self._task)]
+        if task.total is None:  # a phase without a measure is over when the next begins
+            self._drawing.update(self._task, total=max(1, task.completed), completed=max(1, task.completed))
+        self._drawing.stop_task(self._task)
         self._task = None
 
 
@@ -118,15 +128,19 @@ class Lines:
     """For logs: a line when a phase begins, every ten seconds, and when it ends."""
 
     def __init__(self) -> None:
-        self._name = ""
+        self._name = self._unit = ""
+        self._total: int | None = None
+        self._done = 0
+        self._began = self._said = 0.0
 
     def phase(self, name: str, total: int | None, unit: str) -> None:
-        """Say what begins."""
-        self._close()
-        self._name, self._total, self._unit = name, total, unit
-        self._done = 0
+        """Say what begins; a phase told again only has another total."""
+        if name == self._name:
+            self._total = total
+            return
+        self._leave()
+        self._name, self._unit, self._total, self._done = name, unit, total, 0
         self._began = self._said = time.monotonic()
-        note(f"{name}{f' {total:,} {unit}' if total is not None else ''}")
 
     def advance(self, done: int, **rates: float) -> None:
         """Say where it stands, now and then."""
@@ -138,7 +152,7 @@ class Lines:
         passed = now - self._began
         left = ""
         if self._total and self._done:
-            left = f", {span((self._total - self._done) * passed / self._done)} left"
+            left = f", {span(max(0, self._total - self._done) * passed / self._done)} left"
         shown = rate_text(rates) or f"{self._done / passed:,.1f} {self._unit}/s"
         of = f" of {self._total:,}" if self._total is not None else ""
         note(f"{self._name} {self._done:,}{of} {self._unit}, {shown}{left}")
@@ -149,12 +163,15 @@ class Lines:
 
     def finish(self) -> None:
         """Say how the last phase ended."""
-        self._close()
+        self._leave()
 
-    def _close(self) -> None:
-        if self._name:
-            note(f"{self._name} done: {self._done:,} {self._unit} in {span(time.monotonic() - self._began)}")
-            self._name = ""
+    def _leave(self) -> None:
+        passed = span(time.monotonic() - self._began)
+        if self._done:
+            note(f"{self._name} {self._done:,} {self._unit} in {passed}")
+        elif self._name and self._total is None:
+            note(f"{self._name} {self._unit} took {passed}")
+        self._name, self._done = "", 0
 
 
 class JsonLines:

@@ -28,8 +28,8 @@ BATCH_ROWS = 100_000
 _ITEM_COLUMNS: Mapping[str, str] = {
     "item_id": "uuid", "namespace": "string", "group_id": "uuid", "text_hash": "uuid", "chars": "int32",
     "blank": "bool", "run_id": "string", "step": "string", "kind": "string", "agent": "string",
-    "meta": "string", "flags": "strings", "created_at": "time", "priority": "int32", "deadline": "time", "segment_id": "uuid",
-    "line": "int64", "arrived": "time", "settled": "bool",
+    "meta": "string", "flags": "strings", "created_at": "time", "priority": "int32", "deadline": "time",
+    "segment_id": "uuid", "line": "int64", "arrived": "time", "settled": "bool",
 }  # fmt: skip
 
 
@@ -53,10 +53,17 @@ class BadLine:
     reason: str
     detail: str | None
     raw: bytes
+    imported: bool = False
 
     @property
     def quarantine_id(self) -> UUID:
-        """The same line of the same segment is the same entry, however often it is read."""
+        """The same line of the same segment is the same entry, however often it is read.
+
+        Of an import, the same bytes at the same place of the same file: importing it again adds nothing.
+        """
+        if self.imported:
+            content = hashlib.sha256(self.raw).hexdigest()
+            return keys.given_item_id("quarantine", f"{self.source}:{self.line}:{self.detail}:{content}")
         return keys.given_item_id("quarantine", f"{self.segment_id}:{self.line}:{self.reason}")
 
 
@@ -181,11 +188,21 @@ class Batch:
         where = record.get("line")
         detail = ": ".join(str(part) for part in (record.get("where"), record.get("detail")) if part)
         number = where if isinstance(where, int) else line
-        self._quarantine(source, number, str(record.get("reason", "bad")), detail or None, raw)
+        reason = str(record.get("reason", "bad"))
+        self._quarantine(source, number, reason, detail or None, raw, imported=True)
 
-    def _quarantine(self, source: Source, line: int, reason: str, detail: str | None, raw: bytes) -> None:
+    def _quarantine(
+        self,
+        source: Source,
+        line: int,
+        reason: str,
+        detail: str | None,
+        raw: bytes,
+        *,
+        imported: bool = False,
+    ) -> None:
         segment_id = source.segment.header.segment_id
-        self.bad.append(BadLine(segment_id, source.name, line, reason, detail, raw))
+        self.bad.append(BadLine(segment_id, source.name, line, reason, detail, raw, imported))
         self.size += len(raw) + 256
 
     # ------------------------------------------------------------------------------------- columns

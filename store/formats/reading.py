@@ -84,6 +84,28 @@ def read(path: Path, options: Options = Options()) -> Iterator[Item | Bad | Skip
             yield found
 
 
+def read_bytes(data: bytes, options: Options, *, name: str, file_id: str) -> Iterator[Item | Bad | Skipped]:
+    """What one JSON document (a line, say) means, read as `read` would.
+
+    Args:
+        name: stands in for the file's name.
+        file_id: stands in for the file's hash in ids.
+    """
+    document: _Document | Bad
+    try:
+        document = _Document(1, "line 1", strict_json.loads(data.decode("utf-8")), data)
+    except UnicodeDecodeError as error:
+        document = Bad(line=1, where="line 1", reason="not_utf8", detail=str(error), raw=data)
+    except strict_json.NotJSON as error:
+        document = Bad(line=1, where="line 1", reason="not_json", detail=str(error), raw=data)
+    made = datetime.now(UTC)
+    for number, found in enumerate(_documents(lambda: iter([document]), options, _stem(Path(name))), 1):
+        if isinstance(found, Record):
+            yield build(found, number=number, defaults=options.defaults, file_id=file_id, made=made)
+        else:
+            yield found
+
+
 def container(path: Path, asked: str = "auto") -> Container:
     """What kind of file it is, by what was asked, its first bytes, its name, its content; in that order."""
     if asked in ("jsonl", "json", "csv", "parquet", "text"):

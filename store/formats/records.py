@@ -67,58 +67,60 @@ class Skipped:
 
 
 class WrongType(ValueError):
-    """A field is of another kind than it must be; the message names it."""
+    """A field is missing or of another kind than it must be; the message names it."""
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(detail)
+        self.reason = reason
 
 
 def build(
     record: Record, *, number: int, defaults: Mapping[str, Any], file_id: str, made: datetime
 ) -> Item | Bad:
-    """The item that a record stands for: its own fields first, then the caller's, then guesses.
+    """The item that a record stands for.
 
     Args:
         number: the record's place in its file; with `file_id` it stands in for an id.
-        defaults: the caller's fields (`--query`, `--group`, ...).
+        defaults: the caller's fields (`--query`, `--group`, ...), see `arguments`.
         file_id: `source.content_hash` of the file.
         made: stands in for a missing `created_at`; timezone-aware.
     """
-    fields = {**record.guess, **{k: v for k, v in defaults.items() if v is not None}}
-    fields |= {k: v for k, v in record.own.items() if v is not None and not (k == "query" and _blank(v))}
     try:
-        return item(fields, number=number, file_id=file_id, made=made)
+        fields = arguments(record, defaults=defaults)
     except WrongType as wrong:
-        reason = "no_text" if fields.get("text") is None else "wrong_type"
         raw = record.raw or (as_text(record.own) or "").encode("utf-8", "surrogatepass")
-        return Bad(line=record.line, where=record.where, reason=reason, detail=str(wrong), raw=raw)
+        return Bad(line=record.line, where=record.where, reason=wrong.reason, detail=str(wrong), raw=raw)
+    # Lone surrogates are no characters, and no database takes them: U+FFFD in their place, and a flag.
+    fields, changed = clean(fields)
+    nul = "\0" in fields["text"] or "\0" in fields.get("query", "")
+    given = fields.pop("id", f"{file_id}:{number}")
+    return Item(
+        item_id=keys.given_item_id(fields.get("namespace", "default"), given),
+        created_at=fields.pop("created_at", made),
+        flags=("lone_surrogate",) * changed + ("nul",) * nul,
+        **fields,
+    )
 
 
-def item(fields: Mapping[str, Any], *, number: int, file_id: str, made: datetime) -> Item:
-    """An item from fields under our names.
+def arguments(record: Record, *, defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """A record's fields, each of its right kind: its own first, then the caller's, then guesses.
 
     Raises:
-        WrongType: `text` is missing, or a field is not what it must be.
+        WrongType: there is no text, or a field is not what it must be.
     """
+    fields = {**record.guess, **{k: v for k, v in defaults.items() if v is not None}}
+    fields |= {k: v for k, v in record.own.items() if v is not None and not (k == "query" and _blank(v))}
     if fields.get("text") is None:
-        raise WrongType('there is no "text"')
-    text = _text("text", fields["text"])
-    words = {name: _text(name, value) for name in TEXTS if (value := fields.get(name)) is not None}
-    given = words.pop("id", None)
-    namespace = words.get("namespace", "default")
+        raise WrongType("no_text", 'there is no "text"')
+    found: dict[str, Any] = {"text": _text("text", fields["text"])}
+    found |= {name: _text(name, value) for name in TEXTS if (value := fields.get(name)) is not None}
+    for name in ("created_at", "deadline"):
+        if (moment := _time(name, fields.get(name))) is not None:
+            found[name] = moment
     meta = fields.get("meta")
     if meta is not None and not isinstance(meta, Mapping):
-        raise WrongType(f'"meta" is {_kind(meta)}, not an object')
-    # Lone surrogates are no characters, and no database takes them: U+FFFD in their place, and a flag.
-    (text, words, meta), changed = clean((text, words, plain(meta or {})))
-    flags = ("lone_surrogate",) * changed + ("nul",) * ("\0" in text or "\0" in words.get("query", ""))
-    return Item(
-        item_id=keys.given_item_id(namespace, given if given is not None else f"{file_id}:{number}"),
-        text=text,
-        created_at=_time("created_at", fields.get("created_at")) or made,
-        deadline=_time("deadline", fields.get("deadline")),
-        priority=_whole("priority", fields.get("priority")),
-        meta=meta,
-        flags=flags,
-        **words,
-    )
+        raise WrongType("wrong_type", f'"meta" is {_kind(meta)}, not an object')
+    return {**found, "priority": _whole("priority", fields.get("priority")), "meta": plain(meta or {})}
 
 
 def own_fields(document: Mapping[str, Any]) -> dict[str, Any]:
@@ -170,7 +172,7 @@ def _text(name: str, value: Any) -> str:
         return value
     if name != "text" and isinstance(value, int) and not isinstance(value, bool):
         return str(value)
-    raise WrongType(f'"{name}" is {_kind(value)}, not a string')
+    raise WrongType("wrong_type", f'"{name}" is {_kind(value)}, not a string')
 
 
 def _whole(name: str, value: Any) -> int:
@@ -179,9 +181,9 @@ def _whole(name: str, value: Any) -> int:
     if isinstance(value, str) and re.fullmatch(r"[+-]?\d{1,9}", value):
         return int(value)
     if not isinstance(value, int) or isinstance(value, bool):
-        raise WrongType(f'"{name}" is {_kind(value)}, not a whole number')
+        raise WrongType("wrong_type", f'"{name}" is {_kind(value)}, not a whole number')
     if abs(value) >= 1 << 31:
-        raise WrongType(f'"{name}" is {value}: too large')
+        raise WrongType("wrong_type", f'"{name}" is {value}: too large')
     return value
 
 
@@ -195,9 +197,9 @@ def _time(name: str, value: Any) -> datetime | None:
         elif isinstance(value, int | float) and not isinstance(value, bool):
             value = datetime.fromtimestamp(value / 1000 if abs(value) > 1e11 else value, UTC)
     except (ValueError, OverflowError, OSError):
-        raise WrongType(f'"{name}" is {str(value)[:40]!r}, not an ISO 8601 time') from None
+        raise WrongType("wrong_type", f'"{name}" is {str(value)[:40]!r}, not an ISO 8601 time') from None
     if not isinstance(value, datetime):
-        raise WrongType(f'"{name}" is {_kind(value)}, not a time')
+        raise WrongType("wrong_type", f'"{name}" is {_kind(value)}, not a time')
     return value if value.tzinfo else value.replace(tzinfo=UTC)
 
 

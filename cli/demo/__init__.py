@@ -1,0 +1,1 @@
+"""`afterpass demo`: a small research agent's real findings, judged before your eyes."""
