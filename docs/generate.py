@@ -11,6 +11,7 @@ import re
 import sys
 from collections.abc import Iterator
 from datetime import timedelta
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
@@ -57,13 +58,12 @@ def cli_lines() -> Iterator[str]:
         "accepted everywhere. [Exit codes](operations.md#exit-codes) are the same for all commands."
     )
     yield ""
-    commands = list(walk())
     yield "| command | what it does |"
     yield "|---|---|"
-    for name, command in commands:
+    for name, command in commands():
         link = name.replace(" ", "-")
         yield f"| [`{name}`](#{link}) | {cell(first_line(command.help or ''))} |"
-    for name, command in commands:
+    for name, command in commands():
         yield from command_lines(name, command)
 
 
@@ -88,47 +88,47 @@ def command_lines(name: str, command: Any) -> Iterator[str]:
         yield "|---|---|"
         for one in parameters:
             yield f"| {parameter_name(one)} | {cell(describe(one))} |"
-    if command.epilog:
+    above = dict(commands()).get(name.rpartition(" ")[0])
+    if command.epilog and not (above and above.epilog == command.epilog):
         yield ""
         yield "```sh"
         yield from example_lines(command.epilog)
         yield "```"
 
 
-def walk() -> Iterator[tuple[str, Any]]:
-    """Every command that is not hidden, in the order of the help: (full name, click command)."""
-    from typer.main import get_command
+@cache
+def commands() -> tuple[tuple[str, Any], ...]:
+    """Every command that is not hidden, in the order of the help: (full name, the parser's command)."""
 
-    from afterpass.cli.main import app
+    def inside(prefix: str, group: Any) -> Iterator[tuple[str, Any]]:
+        for name in group.list_commands(context()):
+            command = group.get_command(context(), name)
+            if not command.hidden:
+                yield f"{prefix}{name}", command
+                if hasattr(command, "list_commands"):
+                    yield from inside(f"{prefix}{name} ", command)
 
-    def inside(prefix: str, command: Any) -> Iterator[tuple[str, Any]]:
-        context = command.make_context("afterpass", [], resilient_parsing=True)
-        for name in command.list_commands(context):
-            one = command.get_command(context, name)
-            if one is None or one.hidden:
-                continue
-            yield f"{prefix}{name}", one
-            if hasattr(one, "list_commands"):
-                yield from inside(f"{prefix}{name} ", one)
-
-    yield from inside("", get_command(app))
+    return tuple(inside("", context().command))
 
 
 def parameter_name(one: Any) -> str:
     if one.param_type_name == "argument":
         return f"`{argument_name(one)}`"
-    names = ", ".join(f"`{name}`" for name in [*one.opts, *one.secondary_opts])
-    takes = "" if one.is_flag or one.count else f" {one.make_metavar(context_of(one))}"
-    return f"{names[:-1]}{takes}`" if takes and names else names
+    names = [*one.opts, *one.secondary_opts]
+    kind = re.sub(r" range|list\[|\]", "", one.display_type(context()))
+    takes = "" if one.is_flag or one.count else f" {kind}"
+    again = " (again and again)" if one.multiple else ""
+    shown = ", ".join(f"`{name}{takes if name == names[-1] else ''}`" for name in names)
+    return shown.replace("|", "\\|") + again
 
 
-def context_of(one: Any) -> Any:
-    """A context, which click wants for writing a metavar."""
+@cache
+def context() -> Any:
+    """The program's context, which its parts want for describing themselves."""
     from typer.main import get_command
 
     from afterpass.cli.main import app
 
-    del one
     return get_command(app).make_context("afterpass", [], resilient_parsing=True)
 
 
