@@ -18,7 +18,7 @@ env: ## .venv as requirements/cpu.lock says; at once when it already is
 	@$(PYTHON) requirements/sync.py
 
 models: env ## The default models, prepared once in the user's cache
-	@.venv/bin/afterpass models pull
+	@AFTERPASS_CONFIG=configs/embedded.toml .venv/bin/afterpass models pull >/dev/null
 
 demo: models ## The whole loop on real input, on this machine (ARGS=--quick: no language model)
 	.venv/bin/afterpass demo $(ARGS)

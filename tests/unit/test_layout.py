@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
@@ -61,9 +62,14 @@ def sources() -> Iterator[tuple[str, Path]]:
             yield [*package.split("."), ""][1], file
 
 
+@cache
+def parsed(file: Path) -> ast.Module:
+    return ast.parse(file.read_text("utf-8"), str(file))
+
+
 def imports(file: Path) -> Iterator[tuple[str, bool]]:
     """The absolute dotted name of everything that a file imports; whether it is only for type checkers."""
-    tree = ast.parse(file.read_text(), str(file))
+    tree = parsed(file)
     for_types = {
         id(inner)
         for node in ast.walk(tree)
@@ -133,7 +139,7 @@ def test_imports_inside_the_package_are_relative() -> None:
     wrong = [
         f"{file.relative_to(ROOT)}:{node.lineno}"
         for _, file in sources()
-        for node in ast.walk(ast.parse(file.read_text()))
+        for node in ast.walk(parsed(file))
         for name in absolute_names(node)
         if name.split(".")[0] == "afterpass" and file not in outsiders
     ]
