@@ -30,9 +30,9 @@ def given_item_id(namespace: str, given: str) -> UUID:
     return uuid5(_ROOT, _name(("item", namespace, given)))
 
 
-def group_id(name: str | None, query: str | None, policy: str) -> UUID:
-    """The id of the group in which items compete: (group name or run, query, policy)."""
-    return uuid5(_ROOT, _name(("group", name, query, policy)))
+def group_id(namespace: str, name: str | None, query: str | None, policy: str) -> UUID:
+    """The id of the group in which items compete: (namespace, group name or run, query, policy)."""
+    return uuid5(_ROOT, _name(("group", namespace, name, query, policy)))
 
 
 def new_id() -> UUID:

@@ -49,7 +49,7 @@ class Item:
     @property
     def group_id(self) -> UUID:
         """The id of the group this item competes in."""
-        return keys.group_id(self.group_name, self.query, self.policy)
+        return keys.group_id(self.namespace, self.group_name, self.query, self.policy)
 
 
 # --------------------------------------------------------------------------------------- planning
@@ -163,6 +163,8 @@ class Candidate:
     logit: float | None
     error: str | None = None
     near_duplicate_of: UUID | None = None
+    score_seq: int | None = None
+    """Which score of the ledger `logit` comes from; its verdict carries it on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +177,7 @@ class Verdict:
         reason: one word or a short phrase: "top_k", "below_top_k", "min_logit", "empty", "duplicate", ...
         duplicate_of: seq of the representative whose verdict this one follows.
         probability: None unless a calibration on labels of this kind of data exists.
+        score_seq: the candidate's: leads readers to the excerpt that earned the logit.
     """
 
     seq: int
@@ -184,6 +187,7 @@ class Verdict:
     logit: float | None = None
     probability: float | None = None
     duplicate_of: int | None = None
+    score_seq: int | None = None
 
 
 # ------------------------------------------------------------------------------------ summarising

@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Protocol
 from uuid import UUID
 
@@ -96,7 +97,11 @@ def decide(
                 duplicate_of=first.seq,
             )
         )
-    return sorted(verdicts, key=lambda verdict: verdict.seq)
+    scores = {c.seq: c.score_seq for c in candidates}
+    return [
+        replace(verdict, score_seq=scores[verdict.seq])
+        for verdict in sorted(verdicts, key=lambda verdict: verdict.seq)
+    ]
 
 
 def _judge(

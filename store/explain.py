@@ -28,12 +28,15 @@ def explain(file: LedgerFile, ref: str) -> dict[str, Any]:
 
 def _item(file: LedgerFile, item_id: UUID) -> dict[str, Any]:
     row = _dicts(file, "explain.item", item=item_id)[0]
-    key = {"group": row["group_id"], "namespace": row["namespace"]}
+    key = {"group": row["group_id"]}
     text = row["text"]
     scores = _dicts(file, "explain.scores", query_hash=row["query_hash"], text_hash=row["text_hash"])
     for score in scores:
         score["excerpt"] = None if score["error"] else text[score["excerpt_start"] : score["excerpt_end"]]
     history = _dicts(file, "explain.verdicts", seq=row["seq"])
+    for verdict in history:
+        start, end = verdict["excerpt_start"], verdict["excerpt_end"]
+        verdict["excerpt"] = None if start is None else text[start:end]
     current = [verdict for verdict in history if verdict["sweep_id"] == row["judged_sweep"]]
     earlier = [verdict for verdict in history if verdict["sweep_id"] != row["judged_sweep"]]
     twins = _dicts(file, "explain.twins", **key, text_hash=row["text_hash"], seq=row["seq"])
@@ -101,8 +104,8 @@ def _cited(summary: Mapping[str, Any], item_id: UUID) -> dict[str, Any]:
 
 
 def _group(file: LedgerFile, key: GroupKey) -> dict[str, Any]:
-    namespace, group_id = key
-    parameters = {"group": group_id, "namespace": namespace}
+    _, group_id = key
+    parameters = {"group": group_id}
     row = _dicts(file, "explain.group", **parameters)[0]
     judgements = _dicts(file, "explain.judgements", **parameters)
     summaries = [_summary(summary) for summary in _dicts(file, "explain.summaries_of_group", **parameters)]

@@ -159,7 +159,7 @@ class Batch:
         self._seen[item_id] = digest
         place = (namespace, name, policy, query)
         if place not in self._ids:
-            self._ids[place] = (keys.group_id(name, query, policy), query)
+            self._ids[place] = (keys.group_id(namespace, name, query, policy), query)
             self.groups[namespace, self._ids[place][0]] = (name, policy, query)
         row["group_id"] = self._ids[place][0]
         row["text_hash"] = digest

@@ -36,7 +36,7 @@ class _Writing:
         self._batch = batch
         self._known = dict(batch.known)
         self._bad = list(batch.bad)
-        self._leaving: list[tuple[int, str, UUID]] = []
+        self._leaving: list[tuple[int, UUID]] = []
 
     def run(self) -> Written:
         rows, places = 0, [0]
@@ -75,14 +75,14 @@ class _Writing:
         for place, item_id in enumerate(columns["item_id"]):
             if (found := there.get(item_id)) is None:
                 continue
-            text_hash, segment_id, seq, namespace, group_id, query_hash = found
+            text_hash, segment_id, seq, group_id, query_hash = found
             mine = columns["segment_id"][place]
             query = self._batch.groups[columns["namespace"][place], columns["group_id"][place]][2]
             if text_hash != columns["text_hash"][place]:
                 mask[place] = False
                 self._bad.append(self._conflict(place))
             elif query_hash is None and query is not None:
-                self._leaving.append((seq, namespace, group_id))
+                self._leaving.append((seq, group_id))
             else:
                 mask[place] = False
                 if segment_id != mine:  # its own rows, from a first half that was committed, are no news
@@ -113,9 +113,8 @@ class _Writing:
     def _leave(self) -> None:
         leaving = table(
             {
-                "seq": column((seq for seq, _, _ in self._leaving), "int64"),
-                "namespace": column((namespace for _, namespace, _ in self._leaving), "string"),
-                "group_id": uuids(group_id for _, _, group_id in self._leaving),
+                "seq": column((seq for seq, _ in self._leaving), "int64"),
+                "group_id": uuids(group_id for _, group_id in self._leaving),
             }
         )
         with self._file.with_tables(leaving=leaving):

@@ -148,6 +148,7 @@ def verdicts(
             "logit": column((float32(verdict.logit) for _, verdict in flat), "float32"),
             "probability": column((float32(verdict.probability) for _, verdict in flat), "float64"),
             "duplicate_of": column((verdict.duplicate_of for _, verdict in flat), "int64"),
+            "score_seq": column((verdict.score_seq for _, verdict in flat), "int64"),
         }
     )
     return Commit("verdicts", sweep_id, {"model_key": model_key}, {"judged": groups, "incoming": incoming})

@@ -164,7 +164,6 @@ def picked_table(groups: Sequence[DueGroup]) -> pa.Table:
     return table(
         {
             "ord": column(range(len(groups)), "int64"),
-            "namespace": column((group.namespace for group in groups), "string"),
             "group_id": uuids(group.group_id for group in groups),
             "query_hash": uuids(group.query_hash for group in groups),
             "query_chars": column((len(group.query) for group in groups), "int64"),
@@ -237,8 +236,10 @@ def candidates(
         return result
     with _page(file, groups) as bounds:
         found = file.rows(sql("plan.candidates"), {**bounds, "model_key": model_key})
-    for namespace, group_id, seq, text_hash, chars, blank, logit, error in found:
-        result[namespace, group_id].append(Candidate(seq, text_hash, chars, blank, logit, error))
+    keys = {group.group_id: group.key for group in groups}
+    for group_id, seq, text_hash, chars, blank, logit, error, score_seq in found:
+        candidate = Candidate(seq, text_hash, chars, blank, logit, error, score_seq=score_seq)
+        result[keys[group_id]].append(candidate)
     return result
 
 
@@ -247,17 +248,19 @@ def kept(file: LedgerFile, groups: Sequence[DueGroup]) -> dict[GroupKey, list[Ke
     result: dict[GroupKey, list[KeptItem]] = {group.key: [] for group in groups}
     if not groups:
         return result
-    with file.with_tables(picked=picked_table(groups)):
-        found = file.rows(sql("plan.kept"))
+    with _page(file, groups) as bounds:
+        found = file.rows(sql("plan.kept"), bounds)
+    keys = {group.group_id: group.key for group in groups}
     names = (
         "seq", "item_id", "text_hash", "text", "rank", "logit", "excerpt_start", "excerpt_end",
         "kind", "agent", "step",
     )  # fmt: skip
-    for namespace, group_id, *rest in found:
+    for group_id, *rest in found:
+        mine = result[keys[group_id]]
         values = dict(zip(names, rest, strict=True))
         if values["rank"] is None:
-            values["rank"] = len(result[namespace, group_id]) + 1
-        result[namespace, group_id].append(KeptItem(**values))
+            values["rank"] = len(mine) + 1
+        mine.append(KeptItem(**values))
     return result
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 from uuid import UUID
@@ -18,10 +19,12 @@ from .results import Result, SummaryRow, SweepRow, VerdictRow, summary_row, swee
 from .sqlfiles import sql
 
 if TYPE_CHECKING:
+    import duckdb
     import pyarrow as pa
 
 NO_LIMIT = 2**62
 BATCH_ROWS = 2048
+PAGE_ITEMS = 50_000
 
 Kind = Literal["item", "group", "sweep"]
 
@@ -32,7 +35,7 @@ class Found:
 
     Attributes:
         ids: one id, or of a group's name all groups that bear it.
-        keys: (namespace, group_id) of groups.
+        keys: (namespace, group_id) of the groups, or of an item's group.
         seq: an item's number.
     """
 
@@ -54,15 +57,13 @@ def verdicts(
     limit: int | None,
 ) -> Result[VerdictRow]:
     """See `Ledger.verdicts`."""
-    parameters = {
-        "run": run,
-        "seq": None if item is None else find(file, item, "item").seq,
-        "keep": keep,
-        "text": text,
-    }
-    return _result(
-        file, "read.verdicts", Selection(group=group, namespace=namespace), parameters, limit, verdict_row
-    )
+    only = None if item is None else find(file, item, "item")
+    parameters = {"run": run, "seq": only.seq if only else None, "keep": keep, "text": text}
+    selection = Selection(group=group, run=run, namespace=namespace)
+    chosen = chosen_groups(file, selection)
+    if only is not None:
+        chosen = [key for key in only.keys if chosen is None or key in chosen]
+    return _Reading(file, "verdict", chosen, namespace, parameters, limit).result(verdict_row)
 
 
 def summaries(
@@ -75,39 +76,88 @@ def summaries(
     limit: int | None,
 ) -> Result[SummaryRow]:
     """See `Ledger.summaries`."""
-    selection = Selection(group=group, run=run, namespace=namespace)
-    return _result(file, "read.summaries", selection, {"status": status}, limit, summary_row)
+    chosen = chosen_groups(file, Selection(group=group, run=run, namespace=namespace))
+    return _Reading(file, "summary", chosen, namespace, {"status": status}, limit).result(summary_row)
 
 
-def _result(
-    file: LedgerFile,
-    statement: str,
-    selection: Selection,
-    parameters: Mapping[str, Any],
-    limit: int | None,
-    row: Callable[[Mapping[str, Any]], Any],
-) -> Result[Any]:
-    chosen = chosen_groups(
-        file, selection
-    )  # now and not when the result is read: a wrong name is said at once
-    known = {
-        **parameters,
-        "by_choice": chosen is not None,
-        "by_namespace": selection.namespace is not None,
-        "namespace": selection.namespace,
-        "limit": NO_LIMIT if limit is None else limit,
-    }
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """Rows of groups, in the order in which the groups began: a page of groups at a time.
 
-    def stream() -> Iterator[pa.RecordBatch]:
-        with file.own_cursor({"chosen": keys_table(chosen or [])}) as cursor:
-            yield from cursor.sql(sql(statement), params=known).to_arrow_reader(BATCH_ROWS)
+    So a first row costs no sort of everything, all rows never lie in memory at once, and each page reads
+    only where in the ledger its groups lie. All pages see the ledger as it was at the first.
+    """
 
-    def schema() -> pa.Schema:
-        with file.own_cursor({"chosen": keys_table(chosen or [])}) as cursor:
-            found: pa.Schema = cursor.sql(sql(statement), params=known).to_arrow_reader(BATCH_ROWS).schema
+    file: LedgerFile
+    what: Literal["verdict", "summary"]
+    chosen: list[GroupKey] | None
+    namespace: str | None
+    parameters: Mapping[str, Any]
+    limit: int | None
+
+    def result(self, row: Callable[[Mapping[str, Any]], Any]) -> Result[Any]:
+        """Nothing is read before it is looked at."""
+        return Result(self._stream, self._schema, row)
+
+    def _stream(self) -> Iterator[pa.RecordBatch]:
+        left = NO_LIMIT if self.limit is None else self.limit
+        with self._cursor() as cursor:
+            for picked, bounds in self._pages(cursor, left):
+                for batch in self._page(cursor, picked, bounds, left).to_arrow_reader(BATCH_ROWS):
+                    left -= batch.num_rows
+                    yield batch
+                if left <= 0:
+                    return
+
+    def _schema(self) -> pa.Schema:
+        with self._cursor() as cursor:
+            found: pa.Schema = self._page(cursor, keys_table([]), (0, 0), 0).to_arrow_table().schema
             return found
 
-    return Result(stream, schema, row)
+    @contextmanager
+    def _cursor(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        with self.file.own_cursor({"chosen": keys_table(self.chosen or [])}) as cursor:
+            cursor.execute("BEGIN TRANSACTION")
+            yield cursor
+
+    def _pages(
+        self, cursor: duckdb.DuckDBPyConnection, wanted: int
+    ) -> Iterator[tuple[pa.Table, tuple[int, int]]]:
+        """Groups that have about PAGE_ITEMS items together, and between which `seq` these lie."""
+        size = min(PAGE_ITEMS, max(wanted, 100))
+        after = 0
+        while True:
+            groups = cursor.execute(
+                sql(f"read.{self.what}_groups"),
+                {
+                    "after": after,
+                    "by_choice": self.chosen is not None,
+                    "by_namespace": self.namespace is not None,
+                    "namespace": self.namespace,
+                },
+            ).fetchall()
+            if not groups:
+                return
+            page: list[GroupKey] = []
+            first, last, items = groups[0][1], 0, 0
+            for group_id, begins, ends, count in groups:
+                page.append(("", group_id))
+                last, items = max(last, ends), items + count
+                if items >= size:
+                    yield keys_table(page), (first, last)
+                    page, first, last, items = [], begins, 0, 0
+            if page:
+                yield keys_table(page), (first, last)
+            after = groups[-1][1]
+
+    def _page(
+        self, cursor: duckdb.DuckDBPyConnection, picked: pa.Table, bounds: tuple[int, int], left: int
+    ) -> duckdb.DuckDBPyRelation:
+        cursor.register("picked", picked)
+        known = {**self.parameters, "limit": left}
+        if self.what == "verdict":
+            known |= {"first": bounds[0], "last": bounds[1]}
+        return cursor.sql(sql(f"read.{self.what}_rows"), params=known)
 
 
 # ------------------------------------------------------------------------------------------ sweeps
@@ -212,9 +262,8 @@ def find(file: LedgerFile, ref: str, kind: Kind | None = None) -> Found:
 
 
 def _items(file: LedgerFile, tail: str) -> list[Found]:
-    return [
-        Found("item", (uid,), (), seq) for uid, seq in file.rows(sql("read.items_by_tail"), {"tail": tail})
-    ]
+    found = file.rows(sql("read.items_by_tail"), {"tail": tail})
+    return [Found("item", (uid,), ((namespace, group_id),), seq) for uid, seq, namespace, group_id in found]
 
 
 def _groups(file: LedgerFile, tail: str) -> list[Found]:

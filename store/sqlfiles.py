@@ -9,7 +9,7 @@ from importlib import resources
 
 @cache
 def _statements(file: str) -> dict[str, str]:
-    text = (resources.files(__package__) / "sql" / f"{file}.sql").read_text("utf-8")
+    text = (resources.files("afterpass.store") / "sql" / f"{file}.sql").read_text("utf-8")
     blocks = re.split(r"^-- name: (\w+)\s*$", text, flags=re.MULTILINE)
     return {name: body.strip().rstrip(";") for name, body in zip(blocks[1::2], blocks[2::2], strict=True)}
 
@@ -27,7 +27,7 @@ def sql(name: str) -> str:
 @cache
 def migrations() -> tuple[tuple[int, str, str], ...]:
     """Every migration in order: (version, name, SQL). Versions count from 1 without a gap."""
-    folder = resources.files(__package__) / "migrations"
+    folder = resources.files("afterpass.store") / "migrations"
     found = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".sql"))
     steps = tuple((int(name[:4]), name[5:-4], (folder / name).read_text("utf-8")) for name in found)
     assert [version for version, _, _ in steps] == list(range(1, len(steps) + 1)), "migrations have a gap"

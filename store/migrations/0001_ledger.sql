@@ -135,7 +135,6 @@ CREATE TABLE sweep (
 
 CREATE TABLE verdict (
     sweep_id UUID NOT NULL,
-    namespace VARCHAR NOT NULL,
     group_id UUID NOT NULL,
     seq BIGINT NOT NULL,            -- the item's
     decision VARCHAR NOT NULL,      -- keep, drop, error
@@ -144,6 +143,7 @@ CREATE TABLE verdict (
     logit FLOAT,
     probability DOUBLE,             -- null unless calibrated
     duplicate_of BIGINT,            -- the representative's seq
+    score_seq BIGINT,               -- the score that it rests on
     model_key VARCHAR NOT NULL,
     policy_hash UUID
 );
@@ -151,7 +151,6 @@ CREATE TABLE verdict (
 CREATE TABLE summary (
     summary_seq BIGINT NOT NULL,    -- one number for the rows that a group got at once
     sweep_id UUID NOT NULL,
-    namespace VARCHAR NOT NULL,
     group_id UUID NOT NULL,
     item_seq BIGINT,                -- null: of the whole group
     judged_seq BIGINT NOT NULL,
@@ -176,17 +175,17 @@ CREATE TABLE applied (
 );
 
 CREATE VIEW current_verdict AS
-SELECT v.*
+SELECT s.namespace, v.*
 FROM verdict v
-JOIN group_state s ON s.judged_sweep = v.sweep_id AND s.group_id = v.group_id AND s.namespace = v.namespace;
+JOIN group_state s ON s.judged_sweep = v.sweep_id AND s.group_id = v.group_id;
 
 CREATE VIEW current_summary AS
-SELECT y.*, y.judged_sweep IS DISTINCT FROM s.judged_sweep AS stale
+SELECT s.namespace, y.*, y.judged_sweep IS DISTINCT FROM s.judged_sweep AS stale
 FROM summary y
-JOIN group_state s ON s.summary_seq = y.summary_seq AND s.group_id = y.group_id AND s.namespace = y.namespace;
+JOIN group_state s ON s.summary_seq = y.summary_seq AND s.group_id = y.group_id;
 
 CREATE VIEW pending_group AS
 SELECT g.name, g.query, s.*
 FROM group_state s
-JOIN item_group g ON g.group_id = s.group_id AND g.namespace = s.namespace
+JOIN item_group g ON g.group_id = s.group_id
 WHERE s.last_seq > s.judged_seq;

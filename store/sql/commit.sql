@@ -29,17 +29,17 @@ FROM incoming;
 -- Of the groups at hand, those that this sweep has not judged yet: writing twice changes nothing.
 SELECT count(*)
 FROM judged j
-JOIN group_state s ON s.group_id = j.group_id AND s.namespace = j.namespace
+JOIN group_state s ON s.group_id = j.group_id
 WHERE s.judged_sweep IS DISTINCT FROM $sweep::UUID;
 
 -- name: insert_verdicts
-INSERT INTO verdict (sweep_id, namespace, group_id, seq, decision, reason, rank, logit, probability,
-                     duplicate_of, model_key, policy_hash)
-SELECT $sweep, j.namespace, j.group_id, v.seq, v.decision, v.reason, v.rank, v.logit, v.probability,
-       v.duplicate_of, $model_key, j.policy_hash
+INSERT INTO verdict (sweep_id, group_id, seq, decision, reason, rank, logit, probability, duplicate_of,
+                     score_seq, model_key, policy_hash)
+SELECT $sweep, j.group_id, v.seq, v.decision, v.reason, v.rank, v.logit, v.probability, v.duplicate_of,
+       v.score_seq, $model_key, j.policy_hash
 FROM incoming v
 JOIN judged j ON j.ord = v.ord
-JOIN group_state s ON s.group_id = j.group_id AND s.namespace = j.namespace
+JOIN group_state s ON s.group_id = j.group_id
 WHERE s.judged_sweep IS DISTINCT FROM $sweep::UUID
 ORDER BY v.ord, v.rank NULLS LAST, v.seq;
 
@@ -47,7 +47,7 @@ ORDER BY v.ord, v.rank NULLS LAST, v.seq;
 UPDATE group_state
 SET judged_seq = j.last_seq, judged_sweep = $sweep::UUID
 FROM judged j
-WHERE group_state.group_id = j.group_id AND group_state.namespace = j.namespace
+WHERE group_state.group_id = j.group_id
   AND judged_sweep IS DISTINCT FROM $sweep::UUID;
 
 -- name: insert_replies
@@ -58,10 +58,10 @@ SELECT $sweep, prompt_hash, $model_key, level, text, finish_reason, prompt_token
 FROM incoming;
 
 -- name: insert_summaries
-INSERT INTO summary (summary_seq, sweep_id, namespace, group_id, item_seq, judged_seq, judged_sweep, status,
+INSERT INTO summary (summary_seq, sweep_id, group_id, item_seq, judged_seq, judged_sweep, status,
                      text, points, output, reason, model_key, finish_reason, prompt_tokens, output_tokens,
                      left_out, calls, levels, written_at)
-SELECT $start + d.ord, $sweep, d.namespace, d.group_id, y.item_seq, d.judged_seq, d.judged_sweep, y.status,
+SELECT $start + d.ord, $sweep, d.group_id, y.item_seq, d.judged_seq, d.judged_sweep, y.status,
        y.text, y.points::JSON, y.output::JSON, y.reason, y.model_key, y.finish_reason, y.prompt_tokens,
        y.output_tokens, y.left_out, y.calls, y.levels, $now
 FROM incoming y
@@ -75,25 +75,25 @@ SET summary_seq = $start + d.ord,
     summarised_from = CASE WHEN d.extract THEN summarised_from ELSE d.judged_sweep END,
     summarised_seq = CASE WHEN d.extract THEN summarised_seq ELSE d.judged_seq END
 FROM done d
-WHERE group_state.group_id = d.group_id AND group_state.namespace = d.namespace;
+WHERE group_state.group_id = d.group_id;
 
 -- name: reopen_rejudge
 UPDATE group_state
 SET judged_seq = 0, rejudge_after = (SELECT next_score - 1 FROM counter)
 WHERE judged_sweep IS NOT NULL AND query_hash IS NOT NULL
   AND (NOT $by_namespace OR namespace = $namespace::VARCHAR)
-  AND (NOT $by_choice OR (namespace, group_id) IN (SELECT (namespace, group_id) FROM chosen));
+  AND (NOT $by_choice OR group_id IN (SELECT group_id FROM chosen));
 
 -- name: reopen_redecide
 UPDATE group_state
 SET judged_seq = 0
 WHERE judged_sweep IS NOT NULL AND query_hash IS NOT NULL
   AND (NOT $by_namespace OR namespace = $namespace::VARCHAR)
-  AND (NOT $by_choice OR (namespace, group_id) IN (SELECT (namespace, group_id) FROM chosen));
+  AND (NOT $by_choice OR group_id IN (SELECT group_id FROM chosen));
 
 -- name: failed_groups
 -- Groups whose current verdicts hold an error, and groups whose current summary is one.
-SELECT namespace, group_id, bool_or(in_verdict) AS in_verdict, bool_or(in_summary) AS in_summary
+SELECT group_id, bool_or(in_verdict) AS in_verdict, bool_or(in_summary) AS in_summary
 FROM (
     SELECT namespace, group_id, true AS in_verdict, false AS in_summary
     FROM current_verdict WHERE decision = 'error'
@@ -102,12 +102,12 @@ FROM (
     FROM current_summary WHERE status = 'error'
 )
 WHERE (NOT $by_namespace OR namespace = $namespace::VARCHAR)
-  AND (NOT $by_choice OR (namespace, group_id) IN (SELECT (namespace, group_id) FROM chosen))
-GROUP BY namespace, group_id;
+  AND (NOT $by_choice OR group_id IN (SELECT group_id FROM chosen))
+GROUP BY group_id;
 
 -- name: reopen_failed
 UPDATE group_state
 SET judged_seq = CASE WHEN f.in_verdict THEN 0 ELSE judged_seq END,
     summarised_from = CASE WHEN f.in_summary THEN NULL ELSE summarised_from END
 FROM failed f
-WHERE group_state.group_id = f.group_id AND group_state.namespace = f.namespace;
+WHERE group_state.group_id = f.group_id;

@@ -7,14 +7,14 @@ SELECT i.seq, i.item_id, i.namespace, i.group_id, i.text_hash, i.chars, i.blank,
        s.due_at, s.closed, k.source, k.sealed_at, k.ingested_at
 FROM item i
 JOIN text t ON t.text_hash = i.text_hash
-JOIN item_group g ON g.group_id = i.group_id AND g.namespace = i.namespace
-JOIN group_state s ON s.group_id = i.group_id AND s.namespace = i.namespace
+JOIN item_group g ON g.group_id = i.group_id
+JOIN group_state s ON s.group_id = i.group_id
 LEFT JOIN segment k ON k.segment_id = i.segment_id
 WHERE i.item_id = $item::UUID;
 
 -- name: twins
 SELECT i.item_id, i.run_id, i.agent, i.step FROM item i
-WHERE i.group_id = $group::UUID AND i.namespace = $namespace AND i.text_hash = $text_hash::UUID AND i.seq <> $seq
+WHERE i.group_id = $group::UUID AND i.text_hash = $text_hash::UUID AND i.seq <> $seq
 ORDER BY i.seq LIMIT 20;
 
 -- name: scores
@@ -25,10 +25,11 @@ ORDER BY score_seq DESC;
 
 -- name: verdicts
 SELECT v.sweep_id, w.started, v.decision, v.reason, v.rank, v.logit, v.probability, d.item_id AS duplicate_of,
-       v.model_key, v.policy_hash
+       v.model_key, v.policy_hash, c.excerpt_start, c.excerpt_end
 FROM verdict v
 LEFT JOIN sweep w ON w.sweep_id = v.sweep_id
 LEFT JOIN item d ON d.seq = v.duplicate_of
+LEFT JOIN score c ON c.score_seq = v.score_seq
 WHERE v.seq = $seq
 ORDER BY v.sweep_id DESC;
 
@@ -36,12 +37,12 @@ ORDER BY v.sweep_id DESC;
 SELECT g.namespace, g.group_id, g.name, g.policy, g.query, s.items, s.chars, s.first_seq, s.last_seq,
        s.judged_seq, s.judged_sweep, s.summarised_sweep, s.due_at, s.closed, s.priority, s.deadline
 FROM item_group g
-JOIN group_state s ON s.group_id = g.group_id AND s.namespace = g.namespace
-WHERE g.group_id = $group::UUID AND g.namespace = $namespace;
+JOIN group_state s ON s.group_id = g.group_id
+WHERE g.group_id = $group::UUID;
 
 -- name: sources
 SELECT run_id AS run, agent, kind, count(*) AS items FROM item
-WHERE group_id = $group::UUID AND namespace = $namespace
+WHERE group_id = $group::UUID
 GROUP BY ALL ORDER BY count(*) DESC, run_id, agent, kind LIMIT 20;
 
 -- name: judgements
@@ -50,7 +51,7 @@ SELECT v.sweep_id, w.started, w.outcome, count(*) AS items, count(*) FILTER (v.d
        any_value(v.model_key) AS model_key, any_value(v.policy_hash) AS policy_hash
 FROM verdict v
 LEFT JOIN sweep w ON w.sweep_id = v.sweep_id
-WHERE v.group_id = $group::UUID AND v.namespace = $namespace
+WHERE v.group_id = $group::UUID
 GROUP BY ALL ORDER BY v.sweep_id DESC;
 
 -- name: summaries_of_group
@@ -59,7 +60,7 @@ SELECT y.summary_seq = s.summary_seq AS current, y.judged_sweep IS DISTINCT FROM
        y.finish_reason, y.left_out, y.calls, y.levels, y.written_at, y.sweep_id, y.judged_sweep,
        i.item_id AS item_id
 FROM summary y
-JOIN group_state s ON s.group_id = y.group_id AND s.namespace = y.namespace
+JOIN group_state s ON s.group_id = y.group_id
 LEFT JOIN item i ON i.seq = y.item_seq
-WHERE y.group_id = $group::UUID AND y.namespace = $namespace
+WHERE y.group_id = $group::UUID
 ORDER BY y.summary_seq DESC, y.item_seq NULLS FIRST;

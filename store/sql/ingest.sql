@@ -5,9 +5,9 @@
 SELECT s.segment_id FROM segment s JOIN wanted w USING (segment_id);
 
 -- name: items_there
-SELECT i.item_id, i.text_hash, i.segment_id, i.seq, i.namespace, i.group_id, s.query_hash
+SELECT i.item_id, i.text_hash, i.segment_id, i.seq, i.group_id, s.query_hash
 FROM (SELECT o.* FROM item o JOIN incoming n ON n.item_id = o.item_id) i
-JOIN group_state s ON s.group_id = i.group_id AND s.namespace = i.namespace;
+JOIN group_state s ON s.group_id = i.group_id;
 
 -- name: texts_there
 SELECT t.text_hash FROM text t JOIN fresh f ON f.text_hash = t.text_hash;
@@ -33,7 +33,7 @@ INSERT INTO text (text_hash, text, chars) SELECT text_hash, text, chars FROM fre
 INSERT INTO item_group (namespace, group_id, name, policy, query_hash, query, query_chars)
 SELECT g.namespace, g.group_id, g.name, g.policy, g.query_hash, g.query, g.query_chars
 FROM groups g
-ANTI JOIN item_group k ON k.group_id = g.group_id AND k.namespace = g.namespace;
+ANTI JOIN item_group k ON k.group_id = g.group_id;
 
 -- name: arrivals
 SELECT namespace, group_id, count(*) AS items, sum(chars)::BIGINT AS chars, min(seq) AS first_seq,
@@ -62,9 +62,9 @@ SET items = group_state.items + a.items,
 FROM (
     SELECT n.*, s.last_seq AS last_seq_before
     FROM arrivals n
-    JOIN group_state s ON s.group_id = n.group_id AND s.namespace = n.namespace
+    JOIN group_state s ON s.group_id = n.group_id
 ) a
-WHERE group_state.group_id = a.group_id AND group_state.namespace = a.namespace;
+WHERE group_state.group_id = a.group_id;
 
 -- name: open_groups
 INSERT INTO group_state (namespace, group_id, policy, query_hash, items, chars, first_seq, last_seq, judged_seq,
@@ -73,30 +73,30 @@ INSERT INTO group_state (namespace, group_id, policy, query_hash, items, chars, 
 SELECT a.namespace, a.group_id, g.policy, g.query_hash, a.items, a.chars, a.first_seq, a.last_seq, 0,
        NULL, 0, 0, NULL, NULL, 0, a.arrived, a.settled, a.priority, a.deadline
 FROM arrivals a
-JOIN groups g ON g.group_id = a.group_id AND g.namespace = a.namespace
-ANTI JOIN group_state s ON s.group_id = a.group_id AND s.namespace = a.namespace
+JOIN groups g ON g.group_id = a.group_id
+ANTI JOIN group_state s ON s.group_id = a.group_id
 ORDER BY a.first_seq;
 
 -- name: close_named
 UPDATE group_state SET closed = true
 FROM (
-    SELECT g.namespace, g.group_id, max(c.before) AS before
+    SELECT g.group_id, max(c.before) AS before
     FROM closes c
     JOIN item_group g ON g.name = c."group" AND g.namespace = c.namespace
-    GROUP BY g.namespace, g.group_id
+    GROUP BY g.group_id
 ) c
-WHERE group_state.group_id = c.group_id AND group_state.namespace = c.namespace
+WHERE group_state.group_id = c.group_id
   AND group_state.last_seq < c.before;
 
 -- name: close_runs
 UPDATE group_state SET closed = true
 FROM (
-    SELECT i.namespace, i.group_id, max(c.before) AS before
+    SELECT i.group_id, max(c.before) AS before
     FROM closes c
     JOIN item i ON i.run_id = c.run AND i.namespace = c.namespace
-    GROUP BY i.namespace, i.group_id
+    GROUP BY i.group_id
 ) c
-WHERE group_state.group_id = c.group_id AND group_state.namespace = c.namespace
+WHERE group_state.group_id = c.group_id
   AND group_state.last_seq < c.before;
 
 -- name: rows_of_segments
@@ -118,24 +118,24 @@ UPDATE group_state
 SET items = coalesce(k.items, 0), chars = coalesce(k.chars, 0), first_seq = coalesce(k.first_seq, group_state.first_seq),
     last_seq = coalesce(k.last_seq, 0), judged_seq = 0
 FROM (
-    SELECT l.namespace, l.group_id, count(i.seq) AS items, sum(i.chars)::BIGINT AS chars,
+    SELECT l.group_id, count(i.seq) AS items, sum(i.chars)::BIGINT AS chars,
            min(i.seq) AS first_seq, max(i.seq) AS last_seq
-    FROM (SELECT DISTINCT namespace, group_id FROM leaving) l
-    LEFT JOIN item i ON i.group_id = l.group_id AND i.namespace = l.namespace
-    GROUP BY l.namespace, l.group_id
+    FROM (SELECT DISTINCT group_id FROM leaving) l
+    LEFT JOIN item i ON i.group_id = l.group_id
+    GROUP BY l.group_id
 ) k
-WHERE group_state.group_id = k.group_id AND group_state.namespace = k.namespace;
+WHERE group_state.group_id = k.group_id;
 
 -- name: remove_leaving
 DELETE FROM item WHERE seq IN (SELECT seq FROM leaving);
 
 -- name: remove_empty_states
-DELETE FROM group_state WHERE items = 0 AND (namespace, group_id) IN (SELECT (namespace, group_id) FROM leaving);
+DELETE FROM group_state WHERE items = 0 AND group_id IN (SELECT group_id FROM leaving);
 
 -- name: remove_empty_groups
 DELETE FROM item_group
-WHERE (namespace, group_id) IN (SELECT (namespace, group_id) FROM leaving)
-  AND (namespace, group_id) NOT IN (SELECT (namespace, group_id) FROM group_state);
+WHERE group_id IN (SELECT group_id FROM leaving)
+  AND group_id NOT IN (SELECT group_id FROM group_state);
 
 -- name: bad_of_segments
 SELECT q.segment_id, count(*) FROM quarantine q JOIN wanted w USING (segment_id) GROUP BY q.segment_id;

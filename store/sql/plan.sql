@@ -1,6 +1,6 @@
 -- What is due, and what a sweep reads to work on it. Narrow columns first; texts are joined last.
--- `picked` is the page of groups at hand: (ord, namespace, group_id, query_hash, query_chars, last_seq).
--- `chosen` is what a selection names: (namespace, group_id); it counts only where $chosen is true.
+-- `picked` is the page of groups at hand: (ord, group_id, query_hash, query_chars, last_seq).
+-- `chosen` is what a selection names, and counts only where $by_choice is true; `without` likewise.
 
 -- name: due_groups
 WITH page AS (
@@ -12,15 +12,15 @@ WITH page AS (
       AND judged_sweep IS DISTINCT FROM $sweep::UUID
       AND ($quiet_since::TIMESTAMPTZ IS NULL OR closed OR due_at <= $quiet_since::TIMESTAMPTZ)
       AND (NOT $by_namespace OR namespace = $namespace::VARCHAR)
-      AND (NOT $by_choice OR (namespace, group_id) IN (SELECT (namespace, group_id) FROM chosen))
-      AND (NOT $by_absence OR (namespace, group_id) NOT IN (SELECT (namespace, group_id) FROM without))
+      AND (NOT $by_choice OR group_id IN (SELECT group_id FROM chosen))
+      AND (NOT $by_absence OR group_id NOT IN (SELECT group_id FROM without))
     ORDER BY priority DESC, deadline ASC NULLS LAST, due_at, first_seq
     LIMIT $limit
 )
 SELECT p.namespace, p.group_id, g.name, g.query, p.query_hash, p.policy, p.items, p.chars,
        p.last_seq, p.judged_seq, p.judged_sweep, p.priority, p.deadline
 FROM page p
-JOIN item_group g ON g.group_id = p.group_id AND g.namespace = p.namespace
+JOIN item_group g ON g.group_id = p.group_id
 ORDER BY p.priority DESC, p.deadline ASC NULLS LAST, p.due_at, p.first_seq;
 
 -- name: due_summaries
@@ -33,15 +33,15 @@ WITH page AS (
       AND query_hash IS NOT NULL
       AND policy IN (SELECT unnest($policies::VARCHAR[]))
       AND (NOT $by_namespace OR namespace = $namespace::VARCHAR)
-      AND (NOT $by_choice OR (namespace, group_id) IN (SELECT (namespace, group_id) FROM chosen))
-      AND (NOT $by_absence OR (namespace, group_id) NOT IN (SELECT (namespace, group_id) FROM without))
+      AND (NOT $by_choice OR group_id IN (SELECT group_id FROM chosen))
+      AND (NOT $by_absence OR group_id NOT IN (SELECT group_id FROM without))
     ORDER BY priority DESC, deadline ASC NULLS LAST, due_at, first_seq
     LIMIT $limit
 )
 SELECT p.namespace, p.group_id, g.name, g.query, p.query_hash, p.policy, p.items, p.chars,
        p.last_seq, p.judged_seq, p.judged_sweep, p.priority, p.deadline
 FROM page p
-JOIN item_group g ON g.group_id = p.group_id AND g.namespace = p.namespace
+JOIN item_group g ON g.group_id = p.group_id
 ORDER BY p.priority DESC, p.deadline ASC NULLS LAST, p.due_at, p.first_seq;
 
 -- name: waiting
@@ -56,20 +56,20 @@ SELECT
     count(*) AS groups
 FROM group_state
 WHERE (NOT $by_namespace OR namespace = $namespace::VARCHAR)
-  AND (NOT $by_choice OR (namespace, group_id) IN (SELECT (namespace, group_id) FROM chosen))
+  AND (NOT $by_choice OR group_id IN (SELECT group_id FROM chosen))
 GROUP BY why;
 
 -- name: bounds
 SELECT min(s.first_seq), max(p.last_seq)
 FROM picked p
-JOIN group_state s ON s.group_id = p.group_id AND s.namespace = p.namespace;
+JOIN group_state s ON s.group_id = p.group_id;
 
 -- name: pairs_to_score
 WITH mine AS (
     SELECT p.ord, p.query_hash, p.query_chars, i.text_hash, i.chars, i.blank, i.seq, s.rejudge_after
     FROM picked p
-    JOIN item i ON i.group_id = p.group_id AND i.namespace = p.namespace AND i.seq <= p.last_seq
-    JOIN group_state s ON s.group_id = p.group_id AND s.namespace = p.namespace
+    JOIN item i ON i.group_id = p.group_id AND i.seq <= p.last_seq
+    JOIN group_state s ON s.group_id = p.group_id
     WHERE i.seq BETWEEN $first AND $last
 ),
 pair AS (
@@ -108,10 +108,10 @@ QUALIFY row_number() OVER (
 
 -- name: candidates
 WITH mine AS (
-    SELECT p.ord, p.namespace, p.group_id, p.query_hash, i.seq, i.text_hash, i.chars, i.blank, s.rejudge_after
+    SELECT p.ord, p.group_id, p.query_hash, i.seq, i.text_hash, i.chars, i.blank, s.rejudge_after
     FROM picked p
-    JOIN item i ON i.group_id = p.group_id AND i.namespace = p.namespace AND i.seq <= p.last_seq
-    JOIN group_state s ON s.group_id = p.group_id AND s.namespace = p.namespace
+    JOIN item i ON i.group_id = p.group_id AND i.seq <= p.last_seq
+    JOIN group_state s ON s.group_id = p.group_id
     WHERE i.seq BETWEEN $first AND $last
 ),
 pair AS (
@@ -120,14 +120,15 @@ pair AS (
 latest AS (
     SELECT c.query_hash, c.text_hash, p.rejudge_after,
            arg_max(c.logit, c.score_seq) FILTER (c.error IS NULL) AS logit,
+           max(c.score_seq) FILTER (c.error IS NULL) AS score_seq,
            arg_max(c.error, c.score_seq) FILTER (c.error IS NOT NULL) AS error
     FROM score c
     JOIN pair p ON p.query_hash = c.query_hash AND p.text_hash = c.text_hash AND c.score_seq > p.rejudge_after
     WHERE c.model_key = $model_key
     GROUP BY ALL
 )
-SELECT m.namespace, m.group_id, m.seq, m.text_hash, m.chars, m.blank, l.logit,
-       CASE WHEN l.logit IS NULL THEN l.error END AS error
+SELECT m.group_id, m.seq, m.text_hash, m.chars, m.blank, l.logit,
+       CASE WHEN l.logit IS NULL THEN l.error END AS error, l.score_seq
 FROM mine m
 LEFT JOIN latest l ON NOT m.blank AND l.query_hash = m.query_hash AND l.text_hash = m.text_hash
                   AND l.rejudge_after = m.rejudge_after
@@ -135,32 +136,20 @@ ORDER BY m.ord, m.seq;
 
 -- name: kept
 WITH mine AS (
-    SELECT p.ord, v.namespace, v.group_id, v.seq, v.rank, v.logit, v.model_key, p.query_hash
+    SELECT p.ord, v.group_id, v.seq, v.rank, v.logit, v.score_seq
     FROM picked p
-    JOIN group_state s ON s.group_id = p.group_id AND s.namespace = p.namespace
-    JOIN verdict v ON v.sweep_id = s.judged_sweep AND v.group_id = p.group_id AND v.namespace = p.namespace
-    WHERE v.decision = 'keep' AND v.duplicate_of IS NULL
-),
-known AS (
-    SELECT m.*, i.item_id, i.text_hash, i.chars, i.kind, i.agent, i.step
-    FROM mine m
-    JOIN item i ON i.seq = m.seq
-),
-excerpt AS (
-    SELECT c.query_hash, c.text_hash, c.model_key, arg_max((c.excerpt_start, c.excerpt_end), c.score_seq) AS span
-    FROM score c
-    JOIN (SELECT DISTINCT query_hash, text_hash, model_key FROM known) k USING (query_hash, text_hash, model_key)
-    WHERE c.error IS NULL
-    GROUP BY ALL
+    JOIN group_state s ON s.group_id = p.group_id
+    JOIN verdict v ON v.sweep_id = s.judged_sweep AND v.group_id = p.group_id
+    WHERE v.decision = 'keep' AND v.duplicate_of IS NULL AND v.seq BETWEEN $first AND $last
 )
-SELECT k.namespace, k.group_id, k.seq, k.item_id, k.text_hash, t.text, k.rank, k.logit,
-       coalesce(struct_extract_at(e.span, 1), 0) AS excerpt_start,
-       coalesce(struct_extract_at(e.span, 2), k.chars) AS excerpt_end,
-       k.kind, k.agent, k.step
-FROM known k
-JOIN text t ON t.text_hash = k.text_hash
-LEFT JOIN excerpt e ON e.query_hash = k.query_hash AND e.text_hash = k.text_hash AND e.model_key = k.model_key
-ORDER BY k.ord, k.rank NULLS LAST, k.seq;
+SELECT m.group_id, m.seq, i.item_id, i.text_hash, t.text, m.rank, m.logit,
+       coalesce(c.excerpt_start, 0) AS excerpt_start, coalesce(c.excerpt_end, i.chars) AS excerpt_end,
+       i.kind, i.agent, i.step
+FROM mine m
+JOIN item i ON i.seq = m.seq
+JOIN text t ON t.text_hash = i.text_hash
+LEFT JOIN score c ON c.score_seq = m.score_seq
+ORDER BY m.ord, m.rank NULLS LAST, m.seq;
 
 -- name: replies
 SELECT r.prompt_hash, r.text, r.finish_reason, r.prompt_tokens, r.cached_tokens, r.output_tokens

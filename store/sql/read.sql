@@ -1,63 +1,71 @@
 -- What readers see. Ids as text, so that they need nothing special to be used.
 
--- name: verdicts
+-- name: verdict_groups
+SELECT group_id, first_seq, last_seq, items
+FROM group_state
+WHERE judged_sweep IS NOT NULL AND first_seq > $after
+  AND (NOT $by_choice OR group_id IN (SELECT group_id FROM chosen))
+  AND (NOT $by_namespace OR namespace = $namespace::VARCHAR)
+ORDER BY first_seq
+LIMIT 10000;
+
+-- name: verdict_rows
+-- Of the groups in `picked`, whose items lie between $first and $last.
 WITH mine AS (
     SELECT v.*, i.item_id, i.text_hash, i.run_id, i.step, i.kind, i.agent, i.chars, i.flags, i.meta, i.created_at,
-           s.query_hash, s.first_seq
-    FROM group_state s
-    JOIN verdict v ON v.sweep_id = s.judged_sweep AND v.group_id = s.group_id AND v.namespace = s.namespace
+           s.first_seq
+    FROM picked p
+    JOIN group_state s ON s.group_id = p.group_id
+    JOIN verdict v ON v.sweep_id = s.judged_sweep AND v.group_id = p.group_id
     JOIN item i ON i.seq = v.seq
-    WHERE (NOT $by_choice OR (s.namespace, s.group_id) IN (SELECT (namespace, group_id) FROM chosen))
-      AND (NOT $by_namespace OR s.namespace = $namespace::VARCHAR)
+    WHERE v.seq BETWEEN $first AND $last
+      AND i.seq BETWEEN $first AND $last
       AND ($run::VARCHAR IS NULL OR i.run_id = $run::VARCHAR)
       AND ($seq::BIGINT IS NULL OR v.seq = $seq::BIGINT)
       AND ($keep::BOOLEAN IS NULL OR (v.decision = 'keep') = $keep::BOOLEAN)
     ORDER BY s.first_seq, v.rank NULLS LAST, v.seq
     LIMIT $limit
-),
-excerpt AS (
-    SELECT c.query_hash, c.text_hash, c.model_key, arg_max((c.excerpt_start, c.excerpt_end), c.score_seq) AS span
-    FROM score c
-    JOIN (SELECT DISTINCT query_hash, text_hash, model_key FROM mine WHERE logit IS NOT NULL) k
-      ON k.query_hash = c.query_hash AND k.text_hash = c.text_hash AND k.model_key = c.model_key
-    WHERE c.error IS NULL
-    GROUP BY ALL
 )
-SELECT m.item_id::VARCHAR AS item_id, m.namespace, m.group_id::VARCHAR AS group_id, g.name AS group,
+SELECT m.item_id::VARCHAR AS item_id, g.namespace, m.group_id::VARCHAR AS group_id, g.name AS group,
        m.run_id AS run, m.step, m.kind, m.agent, g.query, g.policy, m.decision, m.rank, m.logit, m.probability,
-       m.reason, d.item_id::VARCHAR AS duplicate_of,
-       struct_extract_at(e.span, 1) AS excerpt_start, struct_extract_at(e.span, 2) AS excerpt_end,
-       substring(t.text, struct_extract_at(e.span, 1) + 1,
-                 struct_extract_at(e.span, 2) - struct_extract_at(e.span, 1)) AS excerpt,
+       m.reason, d.item_id::VARCHAR AS duplicate_of, c.excerpt_start, c.excerpt_end,
+       substring(t.text, c.excerpt_start + 1, c.excerpt_end - c.excerpt_start) AS excerpt,
        CASE WHEN $text THEN t.text END AS text,
        m.chars, m.flags, m.meta::VARCHAR AS meta, m.created_at, m.model_key,
        m.policy_hash::VARCHAR AS policy_hash, m.sweep_id::VARCHAR AS sweep_id, m.seq
 FROM mine m
-JOIN item_group g ON g.group_id = m.group_id AND g.namespace = m.namespace
+JOIN item_group g ON g.group_id = m.group_id
 JOIN text t ON t.text_hash = m.text_hash
 LEFT JOIN item d ON d.seq = m.duplicate_of
-LEFT JOIN excerpt e ON e.query_hash = m.query_hash AND e.text_hash = m.text_hash AND e.model_key = m.model_key
-                   AND m.logit IS NOT NULL
+LEFT JOIN score c ON c.score_seq = m.score_seq
 ORDER BY m.first_seq, m.rank NULLS LAST, m.seq;
 
--- name: summaries
+-- name: summary_groups
+SELECT group_id, first_seq, last_seq, 1 AS items
+FROM group_state
+WHERE summary_seq > 0 AND first_seq > $after
+  AND (NOT $by_choice OR group_id IN (SELECT group_id FROM chosen))
+  AND (NOT $by_namespace OR namespace = $namespace::VARCHAR)
+ORDER BY first_seq
+LIMIT 10000;
+
+-- name: summary_rows
 WITH mine AS (
     SELECT y.*, s.first_seq, y.judged_sweep IS DISTINCT FROM s.judged_sweep AS stale
-    FROM group_state s
-    JOIN summary y ON y.summary_seq = s.summary_seq AND y.group_id = s.group_id AND y.namespace = s.namespace
-    WHERE (NOT $by_choice OR (s.namespace, s.group_id) IN (SELECT (namespace, group_id) FROM chosen))
-      AND (NOT $by_namespace OR s.namespace = $namespace::VARCHAR)
-      AND ($status::VARCHAR IS NULL OR y.status = $status::VARCHAR)
+    FROM picked p
+    JOIN group_state s ON s.group_id = p.group_id
+    JOIN summary y ON y.summary_seq = s.summary_seq
+    WHERE $status::VARCHAR IS NULL OR y.status = $status::VARCHAR
     ORDER BY s.first_seq, y.item_seq NULLS FIRST
     LIMIT $limit
 )
-SELECT m.namespace, m.group_id::VARCHAR AS group_id, g.name AS group, g.query, g.policy,
+SELECT g.namespace, m.group_id::VARCHAR AS group_id, g.name AS group, g.query, g.policy,
        i.item_id::VARCHAR AS item_id, m.status, m.stale, m.text, m.points::VARCHAR AS points,
        m.output::VARCHAR AS output, m.reason, m.model_key, m.finish_reason, m.prompt_tokens, m.output_tokens,
        m.left_out, m.calls, m.levels, m.written_at, m.sweep_id::VARCHAR AS sweep_id,
        m.judged_sweep::VARCHAR AS judged_sweep
 FROM mine m
-JOIN item_group g ON g.group_id = m.group_id AND g.namespace = m.namespace
+JOIN item_group g ON g.group_id = m.group_id
 LEFT JOIN item i ON i.seq = m.item_seq
 ORDER BY m.first_seq, m.item_seq NULLS FIRST;
 
@@ -74,7 +82,7 @@ WHERE sweep_id = $sweep::UUID;
 
 -- name: items_by_tail
 -- The last of a UUID's groups of digits has 12; a longer tail is compared without the dashes.
-SELECT item_id, seq
+SELECT item_id, seq, namespace, group_id
 FROM item
 WHERE CASE WHEN length($tail) <= 12 THEN ends_with(item_id::VARCHAR, $tail)
            ELSE ends_with(replace(item_id::VARCHAR, '-', ''), $tail) END
@@ -115,5 +123,5 @@ SELECT i.item_id, g.group_id, g.name,
 FROM later l
 LEFT JOIN earlier e ON e.seq = l.seq
 JOIN item i ON i.seq = l.seq
-JOIN item_group g ON g.group_id = i.group_id AND g.namespace = i.namespace
+JOIN item_group g ON g.group_id = i.group_id
 ORDER BY i.seq;

@@ -28,7 +28,7 @@ FROM group_state;
 -- name: pending_items
 SELECT count(*), count(DISTINCT i.group_id)
 FROM item i
-JOIN group_state s ON s.group_id = i.group_id AND s.namespace = i.namespace
+JOIN group_state s ON s.group_id = i.group_id
 WHERE s.last_seq > s.judged_seq AND s.query_hash IS NOT NULL AND i.seq > s.judged_seq;
 
 -- name: decisions
