@@ -7,13 +7,15 @@
     CRC {"type":"footer", "rows": ..., "overflowed": ..., "refused": ..., "reasons": {...}}
 
 One line each, ended by one "\\n" byte and by nothing else; CRC is the CRC-32 (zlib) of what follows its
-space, in eight lower-case hex digits. JSON is UTF-8 and never has a newline inside. The first line keeps
-this form in every version to come, so that an older reader can tell a newer segment from a damaged one.
+space, in eight lower-case hex digits; in the first line, of what stands before it as well. JSON is UTF-8 and
+never has a newline inside. The first line keeps this form in every version to come, so that an older reader
+can tell a newer segment from a damaged one.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -26,6 +28,9 @@ VERSION = 1
 MAX_LINE = 256 * 2**20
 """Bytes that a line may have; longer is quarantined by its start."""
 
+_HEADER = re.compile(
+    rb"(?P<start>afterpass segment (?P<version>[0-9]{1,6}) )(?P<crc>[0-9a-f]{8}) (?P<payload>.*)", re.DOTALL
+)
 _KNOWN = frozenset({"segment", "host", "pid", "created", "writer", "settled"})
 
 
@@ -111,7 +116,8 @@ def header_line(header: Header) -> bytes:
             **{key: value for key, value in header.about.items() if key not in _KNOWN},
         }
     )
-    return b"%b%d %b" % (MAGIC, VERSION, line(payload))
+    start = b"%b%d " % (MAGIC, VERSION)
+    return b"%b%08x %b\n" % (start, crc32(start + payload), payload)
 
 
 def counts_line(counts: Counts, *, last: bool) -> bytes:
@@ -139,24 +145,23 @@ def check(raw: bytes) -> bytes | None:
 
 def parse_header(raw: bytes) -> Header | None:
     """Read a first line (without its newline); None where it is damaged or none."""
-    version, _, rest = raw.removeprefix(MAGIC).partition(b" ")
-    payload = check(rest) if raw.startswith(MAGIC) and version.isdigit() and len(version) < 9 else None
-    if payload is not None:
-        try:
-            said = json.loads(payload)
-            return Header(
-                segment_id=UUID(said["segment"]),
-                version=int(version),
-                host=str(said.get("host", "")),
-                pid=int(said.get("pid", 0)),
-                created=datetime.fromisoformat(said["created"]) if said.get("created") else None,
-                writer=str(said.get("writer", "")),
-                settled=bool(said.get("settled", False)),
-                about={key: value for key, value in said.items() if key not in _KNOWN},
-            )
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-            pass  # a checksum that holds over nonsense: as good as damaged
-    return None
+    match = _HEADER.fullmatch(raw)
+    if match is None or int(match["crc"], 16) != crc32(match["start"] + match["payload"]):
+        return None
+    try:
+        said = json.loads(match["payload"])
+        return Header(
+            segment_id=UUID(said["segment"]),
+            version=int(match["version"]),
+            host=str(said.get("host", "")),
+            pid=int(said.get("pid", 0)),
+            created=datetime.fromisoformat(said["created"]) if said.get("created") else None,
+            writer=str(said.get("writer", "")),
+            settled=bool(said.get("settled", False)),
+            about={key: value for key, value in said.items() if key not in _KNOWN},
+        )
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return None  # a checksum that holds over nonsense: as good as damaged
 
 
 def parse_counts(record: Mapping[str, Any]) -> Counts:

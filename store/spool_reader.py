@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice, pairwise
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, Literal
 from uuid import UUID
 
 from ..core.errors import SegmentNewer
-from .spool_format import MAX_LINE, VERSION, Counts, Header, check, parse_counts, parse_header
+from .spool_format import MAGIC, MAX_LINE, VERSION, Counts, Header, check, parse_counts, parse_header
 
 _START = 64 * 1024
 _LINE_START = re.compile(rb'[0-9a-f]{8} \{"')
@@ -51,7 +51,7 @@ class Segment:
         complete: the footer was there. Right after the last line was read.
     """
 
-    def __init__(self, path: Path, file: BinaryIO, header: Header, damaged: bytes | None) -> None:
+    def __init__(self, path: Path, file: BinaryIO, header: Header, damaged: Sequence[bytes]) -> None:
         self.path = path
         self.header = header
         self.counts = Counts()
@@ -62,9 +62,8 @@ class Segment:
     def __iter__(self) -> Iterator[tuple[int, Mapping[str, Any] | Bad]]:
         with self._file as file:
             number = 1
-            if self._damaged is not None:
-                for part in _parts(self._damaged):
-                    yield from self._give(1, "header", part)
+            for part in self._damaged:
+                yield from self._give(1, "header", part)
             while raw := file.readline(MAX_LINE):
                 number += 1
                 if not raw.endswith(b"\n") and len(raw) == MAX_LINE:
@@ -120,18 +119,30 @@ def read_segment(path: str | os.PathLike[str]) -> Segment:
             _skip_line(file)
             raw = raw[:_START]
         header = parse_header(raw.removesuffix(b"\n"))
+        damaged: Sequence[bytes] = ()
         if header is None:
-            return Segment(path, file, Header(segment_id=_id_of(path), damaged=True), raw)
+            header, damaged = _rescued(raw)
+            header = header or Header(segment_id=_id_of(path), damaged=True)
         if header.version > VERSION:
             raise SegmentNewer(
                 f"{path.name} is a segment of version {header.version}, by afterpass {header.writer}; "
                 f"this afterpass reads up to version {VERSION}",
                 hint="upgrade afterpass where the sweep runs; the segment waits meanwhile",
             )
-        return Segment(path, file, header, None)
+        return Segment(path, file, header, damaged)
     except BaseException:
         file.close()
         raise
+
+
+def _rescued(raw: bytes) -> tuple[Header | None, Sequence[bytes]]:
+    """What of a damaged first line is a header after all, and the other parts of that line."""
+    parts = list(_parts(raw.removesuffix(b"\n")))
+    for at, part in enumerate(parts[:2]):
+        for end in (len(part), -1):  # with its newline damaged, a byte too many
+            if (header := parse_header(b"%b%d %b" % (MAGIC, VERSION, part[:end]))) is not None:
+                return header, parts[at + 1 :]
+    return None, parts or [raw]
 
 
 def _parse(payload: bytes) -> Mapping[str, Any] | Bad:
