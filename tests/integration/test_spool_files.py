@@ -10,7 +10,6 @@ import stat
 import tracemalloc
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from itertools import product
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -336,9 +335,9 @@ def test_any_flipped_byte_costs_its_line_at_most(home: Home) -> None:
     path = sealed_with(home, "first", "second", "third")
     whole = path.read_bytes()
     starts = [0, *(at + 1 for at, byte in enumerate(whole) if byte == 0x0A)]
-    for at, bit in product(range(len(whole)), range(8)):
+    for at in range(len(whole)):
         damaged = bytearray(whole)
-        damaged[at] ^= 1 << bit
+        damaged[at] ^= 1 << at % 8
         path.write_bytes(damaged)
         hit = sum(start <= at for start in starts) - 1  # 0 is the header, 4 the footer
         with read_segment(path) as segment:
