@@ -56,11 +56,10 @@ class _Writing:
             start = self._file.rows(sql("ingest.next_item"))[0][0]
         if self._batch.closes:
             self._close(start, places)
-        if self._bad:
-            self._quarantine()
+        quarantined = self._quarantine() if self._bad else 0
         if self._batch.ended:
             self._end_segments()
-        return Written(rows, sum(self._known.values()), len(self._bad), len(self._leaving))
+        return Written(rows, sum(self._known.values()), quarantined, len(self._leaving))
 
     # --------------------------------------------------------------------------------- known items
 
@@ -161,20 +160,23 @@ class _Writing:
             if any(close.run is not None for close in closes):
                 self._file.rows(sql("ingest.close_runs"))
 
-    def _quarantine(self) -> None:
+    def _quarantine(self) -> int:
+        """Set them aside; returns how many were not there yet."""
+        once = {line.quarantine_id: line for line in self._bad}
+        lines = once.values()
         bad = table(
             {
-                "quarantine_id": uuids(line.quarantine_id for line in self._bad),
-                "segment_id": uuids(line.segment_id for line in self._bad),
-                "source": column((line.source for line in self._bad), "string"),
-                "line": column((line.line for line in self._bad), "int64"),
-                "reason": column((line.reason for line in self._bad), "string"),
-                "detail": column((line.detail for line in self._bad), "string"),
-                "raw": column((line.raw for line in self._bad), "binary"),
+                "quarantine_id": uuids(once),
+                "segment_id": uuids(line.segment_id for line in lines),
+                "source": column((line.source for line in lines), "string"),
+                "line": column((line.line for line in lines), "int64"),
+                "reason": column((line.reason for line in lines), "string"),
+                "detail": column((line.detail for line in lines), "string"),
+                "raw": column((line.raw for line in lines), "binary"),
             }
         )
         with self._file.with_tables(bad=bad):
-            self._file.rows(sql("ingest.insert_quarantine"))
+            return int(self._file.rows(sql("ingest.insert_quarantine"))[0][0])
 
     def _end_segments(self) -> None:
         ended = self._batch.ended

@@ -160,6 +160,7 @@ def _verdicts(file: LedgerFile, commit: Commit) -> int:
     if written:
         file.rows(sql("commit.insert_verdicts"), {**sweep, "model_key": commit.facts["model_key"]})
         file.rows(sql("commit.mark_judged"), sweep)
+        file.rows(sql("commit.take_change"))
     return written
 
 
@@ -237,6 +238,7 @@ def _summaries(file: LedgerFile, commit: Commit) -> int:
     now = datetime.fromisoformat(commit.facts["now"])
     file.rows(sql("commit.insert_summaries"), {**numbered, "now": now})
     file.rows(sql("commit.mark_summarised"), numbered)
+    file.rows(sql("commit.take_change"))
     return groups
 
 

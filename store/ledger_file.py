@@ -267,39 +267,43 @@ def _patiently(connect: Callable[[], T], path: Path, timeout: float) -> T:
     while True:
         try:
             return connect()
-        except duckdb.IOException as error:
-            message = str(error)
-            if not path.exists():
-                raise LedgerMissing(
-                    f"there is no ledger at {path}",
-                    hint="it comes with the first `afterpass sweep` or `afterpass import`",
-                ) from None
-            if "not a valid DuckDB database file" in message:
-                raise NotALedger(
-                    f"{path} is not a DuckDB database", hint="move that file away, or name another home"
-                ) from error
-            if "Could not set lock" not in message:
-                raise StoreError(
-                    f"{path} cannot be opened: {message}", hint="see `afterpass doctor`"
-                ) from error
-            if time.monotonic() >= give_up:
-                raise _busy(path, message) from error
         except duckdb.ConnectionException as error:
             # This very process has it open the other way (reading, writing).
-            if time.monotonic() >= give_up:
-                raise LedgerBusy(
-                    f"{path} is open in this process already (PID {os.getpid()}), read-only or not",
-                    hint="close that one first",
-                ) from error
+            busy: StoreError | LedgerBusy = LedgerBusy(
+                f"{path} is open in this process already (PID {os.getpid()}), read-only or not",
+                hint="close that one first",
+            )
+            cause: Exception = error
         except duckdb.Error as error:
-            if "version" in str(error).lower():
-                raise LedgerNewer(
-                    f"{path} was written by a newer DuckDB: {error}",
-                    hint="upgrade duckdb in this environment",
-                ) from error
-            raise StoreError(f"{path} cannot be opened: {error}", hint="see `afterpass doctor`") from error
+            if "Could not set lock" not in str(error):
+                raise _unusable(path, str(error)) from error
+            busy, cause = _busy(path, str(error)), error
+        if time.monotonic() >= give_up:
+            raise busy from cause
         time.sleep(pause * random.uniform(0.5, 1.0))
         pause = min(1.0, pause * 2)
+
+
+def _unusable(path: Path, message: str) -> StoreError:
+    try:
+        with path.open("rb") as file:
+            magic = file.read(12)[8:]
+    except FileNotFoundError:
+        return LedgerMissing(
+            f"there is no ledger at {path}",
+            hint="it comes with the first `afterpass sweep` or `afterpass import`",
+        )
+    except OSError as error:
+        return StoreError(f"{path} cannot be read: {error.strerror}", hint="see to its owner and permissions")
+    if magic != b"DUCK":
+        return NotALedger(
+            f"{path} is not a DuckDB database", hint="move that file away, or name another home"
+        )
+    if "version" in message.lower():
+        return LedgerNewer(
+            f"{path} was written by another DuckDB: {message}", hint="upgrade duckdb in this environment"
+        )
+    return StoreError(f"{path} cannot be opened: {message}", hint="see `afterpass doctor`")
 
 
 def _busy(path: Path, message: str) -> LedgerBusy:

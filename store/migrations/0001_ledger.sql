@@ -9,9 +9,10 @@ CREATE TABLE counter (
     next_item BIGINT NOT NULL,
     next_score BIGINT NOT NULL,
     next_summary BIGINT NOT NULL,
+    next_change BIGINT NOT NULL,
     last_commit UUID
 );
-INSERT INTO counter VALUES (1, 1, 1, NULL);
+INSERT INTO counter VALUES (1, 1, 1, 1, NULL);
 
 CREATE TABLE item (
     seq BIGINT NOT NULL,            -- the order of arrival in this ledger, from 1, never given twice
@@ -65,6 +66,7 @@ CREATE TABLE group_state (
     summarised_from UUID,           -- and that judgement's sweep: due for a summary where it is not judged_sweep
     summarised_sweep UUID,          -- the sweep that wrote the current summary or extract
     summary_seq BIGINT NOT NULL,    -- the current summary's rows
+    change BIGINT NOT NULL,         -- numbers the last change of what readers see; 0 where there is nothing
     due_at TIMESTAMPTZ NOT NULL,    -- last arrival; due once quiet for `settle`
     closed BOOLEAN NOT NULL,        -- or at once, where no more will come
     priority INTEGER NOT NULL,      -- the highest and the earliest among the items not judged yet

@@ -15,6 +15,9 @@ UPDATE counter SET next_score = next_score + $n;
 -- name: take_summaries
 UPDATE counter SET next_summary = next_summary + $n;
 
+-- name: take_change
+UPDATE counter SET next_change = next_change + 1;
+
 -- name: numbers
 SELECT next_item, next_score, next_summary FROM counter;
 
@@ -45,7 +48,7 @@ ORDER BY v.ord, v.rank NULLS LAST, v.seq;
 
 -- name: mark_judged
 UPDATE group_state
-SET judged_seq = j.last_seq, judged_sweep = $sweep::UUID
+SET judged_seq = j.last_seq, judged_sweep = $sweep::UUID, change = (SELECT next_change FROM counter)
 FROM judged j
 WHERE group_state.group_id = j.group_id
   AND judged_sweep IS DISTINCT FROM $sweep::UUID;
@@ -71,6 +74,7 @@ ORDER BY y.ord, y.item_seq NULLS FIRST;
 -- name: mark_summarised
 UPDATE group_state
 SET summary_seq = $start + d.ord,
+    change = (SELECT next_change FROM counter),
     summarised_sweep = $sweep::UUID,
     summarised_from = CASE WHEN d.extract THEN summarised_from ELSE d.judged_sweep END,
     summarised_seq = CASE WHEN d.extract THEN summarised_seq ELSE d.judged_seq END

@@ -69,9 +69,9 @@ WHERE group_state.group_id = a.group_id;
 -- name: open_groups
 INSERT INTO group_state (namespace, group_id, policy, query_hash, items, chars, first_seq, last_seq, judged_seq,
                          judged_sweep, rejudge_after, summarised_seq, summarised_from, summarised_sweep,
-                         summary_seq, due_at, closed, priority, deadline)
+                         summary_seq, change, due_at, closed, priority, deadline)
 SELECT a.namespace, a.group_id, g.policy, g.query_hash, a.items, a.chars, a.first_seq, a.last_seq, 0,
-       NULL, 0, 0, NULL, NULL, 0, a.arrived, a.settled, a.priority, a.deadline
+       NULL, 0, 0, NULL, NULL, 0, 0, a.arrived, a.settled, a.priority, a.deadline
 FROM arrivals a
 JOIN groups g ON g.group_id = a.group_id
 ANTI JOIN group_state s ON s.group_id = a.group_id
