@@ -5,7 +5,10 @@ Long texts stand apart in a sample's `attachments` and are put back where a mess
 
 from __future__ import annotations
 
+import os
+import struct
 import zipfile
+import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +19,7 @@ from . import chat, strict_json
 from .records import Bad, Record, Skipped, as_text
 
 _MARK = "attachment://"
+_ZSTD_IN_ZIP = 93
 
 
 def matches(document: Any) -> bool:
@@ -44,21 +48,42 @@ def archive(path: Path, *, run: str) -> Iterator[Record | Skipped | Bad]:
         with zipfile.ZipFile(path) as packed:
             names = packed.namelist()
             head = next((name for name in ("header.json", "_journal/start.json") if name in names), None)
-            header = strict_json.loads(packed.read(head).decode("utf-8")) if head else {}
+            header = strict_json.loads(_member(packed, head).decode("utf-8")) if head else {}
             samples = sorted(n for n in names if n.startswith("samples/") and n.endswith(".json"))
             for number, name in enumerate(samples, 1):
-                raw = packed.read(name)
+                raw = _member(packed, name)
                 try:
                     sample = strict_json.loads(raw.decode("utf-8"))
                 except (ValueError, UnicodeDecodeError) as error:
                     yield Bad(line=number, where=name, reason="not_json", detail=str(error), raw=raw)
                 else:
                     yield from _sample(sample, header.get("eval") or {}, line=number, where=name, run=run)
-    except (zipfile.BadZipFile, NotImplementedError, ValueError) as error:
+    except (zipfile.BadZipFile, NotImplementedError, ValueError, OSError, struct.error) as error:
         raise InputError(
             f"{path} cannot be read as an Inspect log: {error}",
             hint="`inspect log convert --to json` writes it in the other format",
         ) from error
+
+
+def _member(packed: zipfile.ZipFile, name: str) -> bytes:
+    """One file of a zip. Inspect packs with zstd, which Python's own zipfile does not unpack before 3.14.
+
+    Raises:
+        zipfile.BadZipFile: its bytes are not what its checksum says.
+    """
+    entry = packed.getinfo(name)
+    if entry.compress_type != _ZSTD_IN_ZIP or packed.fp is None:
+        return packed.read(name)
+    import pyarrow as pa
+
+    packed.fp.seek(entry.header_offset)
+    *_, name_length, extra_length = struct.unpack("<4s5H3L2H", packed.fp.read(30))
+    packed.fp.seek(name_length + extra_length, os.SEEK_CUR)
+    with pa.CompressedInputStream(pa.BufferReader(packed.fp.read(entry.compress_size)), "zstd") as stream:
+        content: bytes = stream.read()
+    if zlib.crc32(content) != entry.CRC:
+        raise zipfile.BadZipFile(f"{name} is damaged")
+    return content
 
 
 def _sample(

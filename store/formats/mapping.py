@@ -11,6 +11,7 @@ record's place in its list, so that parallel lists can be read: `meta.score=^sco
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -75,6 +76,13 @@ class FieldMap:
         for path in (*items, *found.values(), *([children] if children else ())):
             mapping._search(path.lstrip("^").replace("[#]", "[0]"), None)
         return mapping
+
+    @property
+    def reading(self) -> str:
+        """Names which texts it takes from where: part of the items' ids, so that another reading of a file
+        makes other items, while a query mapped later finds the same ones."""
+        parts = (*self.items, "children", self.children or "", "text", self.fields["text"])
+        return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:12]
 
     def apply(self, document: Any) -> Iterator[Found]:
         """The records of a document, in order."""

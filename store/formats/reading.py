@@ -76,6 +76,8 @@ def read(path: Path, options: Options = Options()) -> Iterator[Item | Bad | Skip
     with opened(path):  # says at once what cannot be opened
         pass
     file_id = content_hash(path)
+    if options.mapping is not None:
+        file_id = f"{file_id}:{options.mapping.reading}"
     made = datetime.fromtimestamp(path.stat().st_mtime, UTC)
     for number, found in enumerate(_records(path, container(path, options.format), options), 1):
         if isinstance(found, Record):
