@@ -19,6 +19,8 @@ _BITE_ROWS, _BITE_BYTES = 16, 64 * 1024
 """What is encoded between two writes. Writing lets other threads run, so no bite may take long."""
 _RETRY_FIRST, _RETRY_MOST = 0.1, 5.0
 """Seconds between attempts at a disk that refuses."""
+_LAST_PAUSES = (0.05, 0.2)
+"""Seconds between the last attempts, at the end of the process."""
 _TELL_EVERY = 1.0
 """Seconds between notes of what was refused."""
 
@@ -79,8 +81,12 @@ class Drain:
         self.finish()
 
     def finish(self) -> bool:
-        """Write all that is queued and seal it, in one attempt; what the disk does not take is lost."""
+        """Write all that is queued and seal it, now or never: what the disk does not take is lost."""
         with self._working:
+            for pause in _LAST_PAUSES:
+                if self._attempt(last=True):
+                    return True
+                time.sleep(pause)
             if self._attempt(last=True):
                 return True
             queue, bite = self._queue, self._bite
