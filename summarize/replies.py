@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
-from ..core.types import Point, Reply
+from ..core.types import Point, Prompt, Reply
 from .conform import problem
 from .schema import ITEM_ID
 
@@ -84,12 +85,31 @@ def own_output(value: Any, schema: Mapping[str, Any], sources: Sources) -> Any:
     return value
 
 
-def too_long(prompt_tokens: int, max_tokens: int, context: int) -> str:
-    """The error of a request that no engine should be sent."""
-    return (
-        f"{prompt_tokens} prompt tokens and {max_tokens} for the reply exceed the context of {context}: "
-        "lower input_tokens or max_tokens"
-    )
+def unfit(prompt: Prompt, prompt_tokens: int, context: int) -> str | None:
+    """Why an engine should not be sent a prompt: empty, or too long with its reply. None if it is fit."""
+    if not any(message["content"].strip() for message in prompt.messages):
+        return "the prompt is empty"
+    if prompt_tokens + prompt.max_tokens > context:
+        return (
+            f"{prompt_tokens} prompt tokens and {prompt.max_tokens} for the reply exceed the context of "
+            f"{context}: lower input_tokens or max_tokens"
+        )
+    return None
+
+
+def failed(reply: Reply, reason: str) -> Reply:
+    """A reply that is no result, with what was counted so far."""
+    return replace(reply, text="", finish_reason="error", error=reason)
+
+
+def answered(reply: Reply, opened: bool = False) -> Reply:
+    """A finished reply without its thinking; an error where the thinking was never closed."""
+    if reply.finish_reason != "stop":
+        return reply
+    try:
+        return replace(reply, text=without_thinking(reply.text, opened))
+    except BadReply as bad:
+        return failed(reply, str(bad))
 
 
 def without_thinking(text: str, opened: bool = False) -> str:

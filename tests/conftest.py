@@ -13,7 +13,9 @@ from typing import Any
 
 import pytest
 
+from afterpass.core import keys
 from afterpass.core.paths import Home
+from afterpass.core.types import DueGroup, KeptItem
 
 
 @pytest.fixture(autouse=True)
@@ -105,3 +107,38 @@ def run(tmp_path: Path) -> Callable[..., Ran]:
         return ran
 
     return call
+
+
+@pytest.fixture(scope="session")
+def group_of() -> Callable[..., tuple[DueGroup, list[KeptItem]]]:
+    """A judged group and its kept items, best first: `group_of("one text", "another", query="...")`."""
+
+    def make(*texts: str, query: str = "What is known of it?") -> tuple[DueGroup, list[KeptItem]]:
+        kept = [
+            KeptItem(
+                seq=number,
+                item_id=keys.given_item_id("default", f"{number}:{text[:100]}"),
+                text_hash=keys.content_hash(text),
+                text=text,
+                rank=number,
+                logit=1.0,
+                excerpt_start=0,
+                excerpt_end=min(len(text), 600),
+            )
+            for number, text in enumerate(texts, start=1)
+        ]
+        group = DueGroup(
+            namespace="default",
+            group_id=keys.group_id("default", "group", query, "default"),
+            name="group",
+            query=query,
+            query_hash=keys.content_hash(query),
+            policy="default",
+            items=len(kept),
+            chars=sum(map(len, texts)),
+            last_seq=len(kept),
+            judged_seq=len(kept),
+        )
+        return group, kept
+
+    return make
