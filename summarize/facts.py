@@ -10,8 +10,8 @@ What this covers, exactly:
   not more.
 * Names: identifiers (`os.path`, `snake_case`, `camelCase`, `sha256`), words in capitals, and capitalised
   words inside a sentence; at its start only where the next word is capitalised too. Compared without case,
-  by whole words. In text that capitalises much (titles, German nouns) capitalised words are not checked, and
-  scripts without case have identifiers and numbers only.
+  by whole words. In titles and in German (two of its function words) capitalised words are not checked; scripts
+  without case have identifiers and numbers only.
 
 A mark says "look here", no more: what a sentence claims about its numbers and names is not read.
 """
@@ -45,6 +45,10 @@ _NUMBER = re.compile(r"(?<![^\W_])\d+(?:[.,]\d+)*")
 _IDENTIFIER = re.compile(r"(?<!\w)[^\W\d]\w*(?:\.[^\W\d]\w*)+|\w*[^\W_]_+[^\W_]\w*|(?<!\w)[^\W\d_]+\d\w*")
 _WORD = re.compile(r"[^\W\d_]+(?:['\u2019\-][^\W\d_]+)*")
 _SENTENCE_START = re.compile(r"(?:^|[.!?:;]\s+|[-*•(\"\u201c'\u2018]\s*)$")
+
+_GERMAN = frozenset(
+    ["der", "die", "das", "den", "dem", "des", "und", "ist", "ein", "eine", "einen", "nicht", "mit", "von", "zu", "auf", "für", "im", "wird", "werden", "oder", "auch"]
+)
 
 Date = tuple[int, int | None, int | None]
 
@@ -148,7 +152,8 @@ def _names(text: str) -> list[str]:
     matches = list(_WORD.finditer(rest))
     inside = [match for match in matches if not _SENTENCE_START.search(rest[: match.start()])]
     capitalised = sum(match[0][0].isupper() for match in inside)
-    if len(inside) >= 4 and capitalised * 10 > len(inside) * 4:
+    title = len(inside) >= 4 and capitalised * 10 >= len(inside) * 7
+    if title or len({match[0].casefold() for match in matches} & _GERMAN) >= 2:
         return found
     for number, match in enumerate(matches):
         word = match[0]
