@@ -233,11 +233,11 @@ class Batch:
             }
         )
 
-    def texts_table(self, without: set[UUID] | frozenset[UUID] = frozenset()) -> pa.Table:
-        """`fresh`: each text once, but for those named."""
+    def texts_table(self, wanted: set[UUID]) -> pa.Table:
+        """`fresh`: each of these texts once, in order of arrival."""
         import pyarrow as pa
 
-        hashes = [digest for digest in self.texts if digest not in without]
+        hashes = [digest for digest in self.texts if digest in wanted]
         return table(
             {
                 "text_hash": uuids(hashes),

@@ -49,7 +49,10 @@ class _Writing:
             if rows:
                 start = self._take(rows)
                 accepted = incoming if all(mask) else incoming.filter(column(mask, "bool"))
-                self._insert(accepted.append_column("seq", column(range(start, start + rows), "int64")))
+                hashes = {h for h, new in zip(self._batch.columns["text_hash"], mask, strict=True) if new}
+                self._insert(
+                    accepted.append_column("seq", column(range(start, start + rows), "int64")), hashes
+                )
             else:
                 start = self._file.rows(sql("ingest.next_item"))[0][0]
         else:
@@ -127,12 +130,12 @@ class _Writing:
         self._file.rows(sql("ingest.take_items"), {"n": rows})
         return start
 
-    def _insert(self, accepted: pa.Table) -> None:
+    def _insert(self, accepted: pa.Table, hashes: set[UUID]) -> None:
         file = self._file
-        with file.with_tables(fresh=table({"text_hash": uuids(self._batch.texts)})):
-            there = {text_hash for (text_hash,) in file.rows(sql("ingest.texts_there"))}
-        if len(there) < len(self._batch.texts):
-            with file.with_tables(fresh=self._batch.texts_table(there)):
+        with file.with_tables(fresh=table({"text_hash": uuids(hashes)})):
+            hashes = hashes.difference(text_hash for (text_hash,) in file.rows(sql("ingest.texts_there")))
+        if hashes:
+            with file.with_tables(fresh=self._batch.texts_table(hashes)):
                 file.rows(sql("ingest.insert_texts"))
         with file.with_tables(accepted=accepted, groups=self._batch.groups_table()):
             file.rows(sql("ingest.insert_items"))

@@ -183,9 +183,11 @@ class LedgerFile:
         try:
             result = work()
             connection.execute("UPDATE counter SET last_commit = $mark::UUID", {"mark": mark})
-        except BaseException:
+        except BaseException as error:
             with suppress(Exception):
                 connection.execute("ROLLBACK")
+            if _is_disk_trouble(error):
+                raise self._failed(error) from error
             raise
         finally:
             self._depth -= 1
@@ -194,11 +196,14 @@ class LedgerFile:
             connection.execute("COMMIT")
         except Exception as error:
             if not self._did_commit(mark):
-                raise StoreError(
-                    f"writing to {self.path} failed: {error}",
-                    hint="see that there is room on the disk; nothing of this batch was kept",
-                ) from error
+                raise self._failed(error) from error
         return result
+
+    def _failed(self, error: BaseException) -> StoreError:
+        return StoreError(
+            f"writing to {self.path} failed: {error}",
+            hint="see that there is room on the disk; nothing of this batch was kept",
+        )
 
     def _did_commit(self, mark: UUID) -> bool:
         self.close()
@@ -215,6 +220,12 @@ class LedgerFile:
             f"{self.path} was replaced or removed while it was open; nothing was written",
             hint="close this ledger and open it again",
         )
+
+
+def _is_disk_trouble(error: BaseException) -> bool:
+    import duckdb
+
+    return isinstance(error, duckdb.IOException | duckdb.FatalException | duckdb.OutOfMemoryException)
 
 
 # ---------------------------------------------------------------------------------------- opening

@@ -185,7 +185,7 @@ def sweep(file: LedgerFile, ref: str) -> SweepRow:
 
 def diff(file: LedgerFile, a: str, b: str) -> dict[str, Any]:
     """What the verdicts were after sweep `a` and are after sweep `b`, where they differ; JSON values."""
-    first, second = sorted((sweep(file, a), sweep(file, b)), key=lambda row: row.sweep_id)
+    first, second = sorted((sweep(file, a), sweep(file, b)), key=lambda row: row.number)
     result: dict[str, Any] = {
         "a": first.ref,
         "b": second.ref,
@@ -194,7 +194,7 @@ def diff(file: LedgerFile, a: str, b: str) -> dict[str, Any]:
         "same": 0,
         "changed": [],
     }
-    found = file.rows(sql("read.diff"), {"a": first.sweep_id, "b": second.sweep_id})
+    found = file.rows(sql("read.diff"), {"a": first.number, "b": second.number})
     for item_id, group_id, name, *rest in found:
         before, after, other_model, other_policy = rest[:4], rest[4:8], rest[8], rest[9]
         if before[0] is None:

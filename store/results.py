@@ -131,10 +131,12 @@ class SweepRow:
     """One sweep.
 
     Attributes:
+        number: counts them.
         outcome: as in its account; "killed" where it never ended, None while it runs.
         config: what it ran with; `account`: its books, {} where it did not end.
     """
 
+    number: int
     sweep_id: UUID
     started: datetime
     ended: datetime | None
@@ -223,9 +225,10 @@ def points_of(text: str) -> tuple[Point, ...]:
 
 
 def sweep_row(values: tuple[Any, ...]) -> SweepRow:
-    """A typed row of (sweep_id, started, ended, outcome, config, account)."""
-    sweep_id, started, ended, outcome, config, account = values
+    """A typed row of (number, sweep_id, started, ended, outcome, config, account)."""
+    number, sweep_id, started, ended, outcome, config, account = values
     return SweepRow(
+        number=number,
         sweep_id=sweep_id,
         started=started,
         ended=ended,

@@ -127,6 +127,7 @@ CREATE TABLE reply (
 );
 
 CREATE TABLE sweep (
+    number BIGINT NOT NULL,         -- their order, whatever the clock did
     sweep_id UUID NOT NULL,
     started TIMESTAMPTZ NOT NULL,
     ended TIMESTAMPTZ,

@@ -1,7 +1,8 @@
 -- What changes the ledger. `incoming` is the Arrow table at hand.
 
 -- name: start_sweep
-INSERT INTO sweep (sweep_id, started, config) VALUES ($sweep, $started, $config::JSON);
+INSERT INTO sweep (number, sweep_id, started, config)
+SELECT coalesce(max(number), 0) + 1, $sweep::UUID, $started::TIMESTAMPTZ, $config::JSON FROM sweep;
 
 -- name: mark_killed
 UPDATE sweep SET outcome = 'killed' WHERE outcome IS NULL AND sweep_id <> $sweep::UUID;

@@ -31,7 +31,7 @@ LEFT JOIN sweep w ON w.sweep_id = v.sweep_id
 LEFT JOIN item d ON d.seq = v.duplicate_of
 LEFT JOIN score c ON c.score_seq = v.score_seq
 WHERE v.seq = $seq
-ORDER BY v.sweep_id DESC;
+ORDER BY w.number DESC;
 
 -- name: group
 SELECT g.namespace, g.group_id, g.name, g.policy, g.query, s.items, s.chars, s.first_seq, s.last_seq,
@@ -52,7 +52,7 @@ SELECT v.sweep_id, w.started, w.outcome, count(*) AS items, count(*) FILTER (v.d
 FROM verdict v
 LEFT JOIN sweep w ON w.sweep_id = v.sweep_id
 WHERE v.group_id = $group::UUID
-GROUP BY ALL ORDER BY v.sweep_id DESC;
+GROUP BY v.sweep_id, w.started, w.outcome, w.number ORDER BY w.number DESC;
 
 -- name: summaries_of_group
 SELECT y.summary_seq = s.summary_seq AS current, y.judged_sweep IS DISTINCT FROM s.judged_sweep AS stale,

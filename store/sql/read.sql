@@ -70,13 +70,13 @@ LEFT JOIN item i ON i.seq = m.item_seq
 ORDER BY m.first_seq, m.item_seq NULLS FIRST;
 
 -- name: sweeps
-SELECT sweep_id, started, ended, outcome, config::VARCHAR, account::VARCHAR
+SELECT number, sweep_id, started, ended, outcome, config::VARCHAR, account::VARCHAR
 FROM sweep
-ORDER BY sweep_id DESC
+ORDER BY number DESC
 LIMIT $limit;
 
 -- name: sweep
-SELECT sweep_id, started, ended, outcome, config::VARCHAR, account::VARCHAR
+SELECT number, sweep_id, started, ended, outcome, config::VARCHAR, account::VARCHAR
 FROM sweep
 WHERE sweep_id = $sweep::UUID;
 
@@ -104,16 +104,18 @@ WHERE name IS NOT NULL ORDER BY jaro_winkler_similarity(name, $name) DESC, name 
 
 -- name: diff
 -- Each item's last verdict up to sweep $a against its last up to sweep $b; only what was judged between differs.
-WITH later AS (
-    SELECT seq, arg_max((decision, rank, logit, reason, model_key, policy_hash), sweep_id) AS v
-    FROM verdict WHERE sweep_id > $a::UUID AND sweep_id <= $b::UUID
-    GROUP BY seq
+WITH told AS (
+    SELECT v.seq, w.number, (v.decision, v.rank, v.logit, v.reason, v.model_key, v.policy_hash) AS v
+    FROM verdict v JOIN sweep w ON w.sweep_id = v.sweep_id
+),
+later AS (
+    SELECT seq, arg_max(v, number) AS v FROM told WHERE number > $a AND number <= $b GROUP BY seq
 ),
 earlier AS (
-    SELECT e.seq, arg_max((e.decision, e.rank, e.logit, e.reason, e.model_key, e.policy_hash), e.sweep_id) AS v
-    FROM verdict e JOIN later l ON l.seq = e.seq
-    WHERE e.sweep_id <= $a::UUID
-    GROUP BY e.seq
+    SELECT t.seq, arg_max(t.v, t.number) AS v
+    FROM told t JOIN later l ON l.seq = t.seq
+    WHERE t.number <= $a
+    GROUP BY t.seq
 )
 SELECT i.item_id, g.group_id, g.name,
        struct_extract_at(e.v, 1), struct_extract_at(e.v, 2), struct_extract_at(e.v, 3), struct_extract_at(e.v, 4),

@@ -38,8 +38,8 @@ SELECT decision, count(*) FROM current_verdict GROUP BY decision;
 SELECT status, count(*) FROM current_summary GROUP BY status;
 
 -- name: last_sweep
-SELECT sweep_id, started, ended, outcome FROM sweep ORDER BY sweep_id DESC LIMIT 1;
+SELECT sweep_id, started, ended, outcome FROM sweep ORDER BY number DESC LIMIT 1;
 
 -- name: last_good_sweep
 SELECT sweep_id, started, ended, outcome FROM sweep
-WHERE outcome IN ('done', 'nothing_due', 'stopped') ORDER BY sweep_id DESC LIMIT 1;
+WHERE outcome IN ('done', 'nothing_due', 'stopped') ORDER BY number DESC LIMIT 1;

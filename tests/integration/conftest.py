@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
@@ -18,8 +18,8 @@ from afterpass.store.ingest import IngestReport, ingest
 from afterpass.store.ledger import Ledger
 from afterpass.store.spool import SegmentWriter, close_record, item_record
 
-LATER = timedelta(hours=1)
 MODEL = "lexical"
+EVERYTHING = Selection()
 
 
 def make_item(text: str, **values: Any) -> Item:
@@ -63,7 +63,7 @@ class Stock:
         return Ledger.open(self.home.ledger, **options)
 
     def due(
-        self, ledger: Ledger, sweep: UUID | None = None, *, selection: Selection = Selection()
+        self, ledger: Ledger, sweep: UUID | None = None, *, selection: Selection = EVERYTHING
     ) -> list[DueGroup]:
         """All due groups of the default policy, without waiting for them to settle."""
         return ledger.due_groups(
@@ -79,7 +79,6 @@ class Stock:
         ledger: Ledger,
         *,
         keep: int = 1,
-        score: Callable[[int], Score] | None = None,
         groups: Sequence[DueGroup] | None = None,
         sweep: UUID | None = None,
     ) -> UUID:

@@ -31,7 +31,9 @@ time.sleep(float(sys.argv[3]))
 
 def hold(path: Path, *, read_only: bool, seconds: float = 60) -> subprocess.Popen[str]:
     process = subprocess.Popen(
-        [sys.executable, "-c", HOLD, str(path), str(read_only), str(seconds)], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", HOLD, str(path), str(read_only), str(seconds)],
+        stdout=subprocess.PIPE,
+        text=True,
     )
     assert process.stdout is not None
     assert process.stdout.readline() == "held\n"
@@ -120,9 +122,7 @@ def test_a_newer_ledger_is_refused_for_reading_and_writing(tmp_path: Path) -> No
             Ledger.open(path, read_only=read_only)
 
 
-def test_every_earlier_version_with_data_is_upgraded_step_by_step(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_earlier_version_with_data_is_upgraded_step_by_step(tmp_path: Path) -> None:
     steps = sqlfiles.migrations()
     for version in range(1, len(steps) + 1):
         path = tmp_path / f"from-{version}.duckdb"
