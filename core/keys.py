@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 import re
 import time
@@ -45,12 +46,28 @@ def new_id() -> UUID:
 
 
 def new_id_text() -> str:
-    """`str(new_id())` in half the time: an agent's own thread makes one for each item."""
-    value = bytearray((time.time_ns() // 1_000_000).to_bytes(6, "big") + os.urandom(10))
-    value[6] = value[6] & 0x0F | 0x70
-    value[8] = value[8] & 0x3F | 0x80
-    text = value.hex()
-    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+    """A UUIDv7 as text, for who makes one for each item in an agent's own thread.
+
+    Several times cheaper than `str(new_id())`: below the time stands a counter with a random start (RFC 9562,
+    section 6.2, method 2), so that no call asks the system for random bits.
+    """
+    time_part = f"{time.time_ns() // 1_000_000:012x}"
+    rest = f"{next(_counter):016x}"
+    return f"{time_part[:8]}-{time_part[8:]}-{_process}-{rest[:4]}-{rest[4:]}"
+
+
+def _start_counting() -> None:
+    """Random bits for this process: 12 for all of its ids, 61 for where it starts to count."""
+    global _process, _counter
+    drawn = int.from_bytes(os.urandom(10), "big")
+    _process = f"7{drawn >> 61 & 0xFFF:03x}"
+    _counter = itertools.count(1 << 63 | drawn & (1 << 61) - 1)
+
+
+_process: str
+_counter: itertools.count[int]
+_start_counting()
+os.register_at_fork(after_in_child=_start_counting)
 
 
 def reference(kind: str, uid: UUID) -> str:

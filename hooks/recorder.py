@@ -135,21 +135,9 @@ class Recorder:
         """
         try:
             entry = check(
-                text,
-                query=query,
-                group=group,
-                run=run,  # type: ignore[arg-type]  # a UUID becomes text there
-                step=step,
-                kind=kind,
-                agent=agent,
-                policy=policy,
-                namespace=namespace,
-                id=id,
-                created_at=created_at,
-                priority=priority,
-                deadline=deadline,
-                meta=meta,
-            )
+                text, query, group, run, step, kind, agent, policy, namespace,
+                id, created_at, priority, deadline, meta,
+            )  # fmt: skip
             ticket = Ticket() if wait else None
             number = self._add(entry, ticket)
             if number and ticket is not None:

@@ -45,30 +45,26 @@ class Entry(NamedTuple):
     deadline: datetime | None
     meta: str | None
     flags: tuple[str, ...]
-
-    @property
-    def size(self) -> int:
-        """Bytes in memory, about."""
-        return 512 + _width(self.text) + _width(self.query or "") + _width(self.meta or "")
+    size: int
+    """Bytes in memory, about."""
 
 
 def check(
     text: str,
-    *,
     query: str | None = None,
     group: str | None = None,
-    run: str | None = None,
+    run: str | UUID | None = None,
     step: str | int | None = None,
     kind: str = "result",
     agent: str | None = None,
     policy: str = "default",
     namespace: str = "default",
     id: str | int | UUID | None = None,
-    item_id: str | None = None,
     created_at: datetime | None = None,
     priority: int = 0,
     deadline: datetime | None = None,
     meta: Mapping[str, Any] | None = None,
+    item_id: str | None = None,
 ) -> Entry:
     """Check the values of one item.
 
@@ -107,9 +103,15 @@ def check(
         raise Refused("wrong_type: priority")
     if item_id is None:
         item_id = keys.new_id_text() if id is None else _given_id(namespace, id)
+    json_meta = None if meta is None else _json(meta)
+    size = 512 + text.__sizeof__()
+    if query is not None:
+        size += query.__sizeof__()
+    if json_meta is not None:
+        size += json_meta.__sizeof__()
     return Entry(
         item_id, text, query, group, run, step, kind, agent, policy, namespace,
-        moment, priority, deadline, None if meta is None else _json(meta), flags,
+        moment, priority, deadline, json_meta, flags, size,
     )  # fmt: skip
 
 
@@ -190,6 +192,7 @@ def redacted(entry: Entry, redact: Redact) -> Entry:
     fields["created_at"] = moment if isinstance(moment, datetime) else datetime.fromtimestamp(moment, UTC)
     fields["meta"] = {} if entry.meta is None else json.loads(entry.meta)
     flags = fields.pop("flags")
+    del fields["size"]
     given = redact(fields)
     if given is None:
         raise Refused("redacted")
@@ -256,7 +259,3 @@ def _json(meta: object) -> str | None:
 
 
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
-
-
-def _width(text: str) -> int:
-    return text.__sizeof__()

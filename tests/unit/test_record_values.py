@@ -8,7 +8,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from afterpass.core import keys
@@ -115,6 +115,7 @@ def test_meta_is_taken_as_it_was_when_recorded() -> None:
     assert json.loads(entry.meta or "") == {"n": [1]}
 
 
+@settings(deadline=None)
 @given(st.text(st.characters(codec=None), max_size=300), st.integers(0, 8))
 def test_slicing_a_long_text_changes_nothing(text: str, length: int) -> None:
     long, values._LONG = values._LONG, max(length, 1)

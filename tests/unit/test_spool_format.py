@@ -9,7 +9,7 @@ from uuid import UUID
 from zlib import crc32
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from afterpass.core.types import Item
@@ -32,6 +32,7 @@ texts = st.text(st.characters(codec=None), max_size=200)  # lone surrogates and 
 names = st.none() | st.text(string.printable, max_size=20)
 
 
+@settings(deadline=None)
 @given(st.dictionaries(st.text(max_size=5), st.integers() | st.text() | st.booleans() | st.none()))
 def test_a_line_gives_back_what_it_took(record: dict[str, object]) -> None:
     raw = line(dump(record))
@@ -42,6 +43,7 @@ def test_a_line_gives_back_what_it_took(record: dict[str, object]) -> None:
     assert json.loads(payload) == record
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=80))
 def test_no_bytes_break_the_check(raw: bytes) -> None:
     payload = check(raw)
@@ -95,6 +97,7 @@ def test_counts_of_nonsense_are_zero() -> None:
     assert parse_counts({"rows": "many", "refused": True, "reasons": [1]}) == Counts()
 
 
+@settings(deadline=None)
 @given(texts, texts, names, names, st.integers(-(2**31), 2**31 - 1))
 def test_an_item_comes_back_clean_and_flagged(
     text: str, query: str, group: str | None, run: str | None, priority: int
