@@ -58,7 +58,7 @@ def export(
 ) -> None:
     """Write the current verdicts and summaries to files; each appears whole or not at all."""
     folder.mkdir(parents=True, exist_ok=True)
-    written = []
+    written: list[dict[str, Any]] = []
     with reading(home, config) as ledger:
         kinds: tuple[tuple[str, Result[Any], Callable[[Any], dict[str, Any]]], ...] = (
             (
@@ -76,7 +76,7 @@ def export(
     if json:
         emit({"files": written})
     else:
-        facts((str(one["file"]), f"{one['rows']:,} rows, {size(float(one['bytes']))}") for one in written)
+        facts((str(one["file"]), f"{one['rows']:,} rows, {size(one['bytes'])}") for one in written)
 
 
 @contextmanager

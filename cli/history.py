@@ -100,9 +100,8 @@ def diff(
     if json:
         emit(found)
         return
-    line(
-        f"{found['a']} -> {found['b']}: {len(found['changed']):,} changed, {found['same']:,} same, {found['new']:,} new"
-    )
+    changed = f"{len(found['changed']):,} changed, {found['same']:,} same, {found['new']:,} new"
+    line(f"{found['a']} -> {found['b']}: {changed}")
     for change in found["config"]:
         line(f"  {change['key']}: {cell(change['before'])} -> {cell(change['after'])}")
     if found["changed"]:

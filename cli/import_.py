@@ -293,15 +293,16 @@ def _check_policy(policy: str, config: Config) -> None:
     from ..core.errors import ConfigError
 
     if policy not in config.policy:
+        known = nearest(policy, list(config.policy))
         raise ConfigError(
-            f"--policy {policy!r}: the configuration has no such policy{nearest(policy, list(config.policy))}",
+            f"--policy {policy!r}: the configuration has no such policy{known}",
             hint="`afterpass config show` lists them",
         )
 
 
 @contextmanager
 def _paths(files: list[str]) -> Iterator[list[tuple[str, Path]]]:
-    """(name, path) of each file; stdin is copied to a file of its own, since files are read more than once."""
+    """(name, path) of each file; stdin becomes a file of its own, since files are read more than once."""
     import shutil
     import sys
     import tempfile

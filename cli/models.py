@@ -114,7 +114,7 @@ def check(
 
 
 def states(config: Config) -> list[dict[str, Any]]:
-    """Each configured model: its seam, name, whether it is ready, where, what is wrong with it. JSON values."""
+    """Each configured model: seam, name, whether it is ready, where, what is wrong with it. JSON values."""
     return [_state(config, seam, name, model) for seam, name, model in _chosen(config, None)]
 
 

@@ -65,7 +65,7 @@ def examples(*lines: str) -> str:
 def command(
     app: typer.Typer, name: str, examples: str, *, panel: str | None = None
 ) -> Callable[[Function], Function]:
-    """Register a function as a command: its docstring is the help, each paragraph on one line to be wrapped."""
+    """Register a function as a command: its docstring is the help, each paragraph folded to one line."""
 
     def register(function: Function) -> Function:
         paragraphs = inspect.cleandoc(function.__doc__ or "").split("\n\n")

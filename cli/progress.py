@@ -30,11 +30,17 @@ def progress(style: Style = Style.AUTO) -> Progress:
     """Who draws: `auto` means bars where stderr is a terminal and lines where it is not."""
     if style is Style.AUTO:
         style = Style.BAR if sys.stderr.isatty() else Style.LINES
-    if style is Style.NONE:
-        from ..sweep.progress import Silent
+    match style:
+        case Style.BAR:
+            return Bars()
+        case Style.LINES:
+            return Lines()
+        case Style.JSON:
+            return JsonLines()
+        case _:
+            from ..sweep.progress import Silent
 
-        return Silent()
-    return {Style.BAR: Bars, Style.LINES: Lines, Style.JSON: JsonLines}[style]()
+            return Silent()
 
 
 def rate_text(rates: dict[str, float]) -> str:

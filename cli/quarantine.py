@@ -58,7 +58,7 @@ def list_(
         return
     table(
         ["id", "source", "line", "reason", "bytes", "detail"],
-        ([e.ref, e.source or "recorded by a hook", e.line, e.reason, size(e.bytes), e.detail] for e in found),
+        ([e.ref, e.source or "recorded by a hook", e.line, e.reason, size(e.size), e.detail] for e in found),
         wide=["detail", "source"],
     )
     note(", ".join(f"{count:,} {name}" for name, count in counts.items()))
@@ -158,6 +158,6 @@ def _json(entry: Any) -> dict[str, Any]:
         "line": entry.line,
         "reason": entry.reason,
         "detail": entry.detail,
-        "bytes": entry.bytes,
+        "bytes": entry.size,
         "at": entry.at,
     }

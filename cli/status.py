@@ -174,7 +174,8 @@ def _show(home: Home, spool: dict[str, Any], ledger: dict[str, Any] | None) -> N
             (
                 "items",
                 f"{items['total']:,}: {items['kept']:,} kept, {items['dropped']:,} dropped, "
-                f"{items['errors']:,} errors, {items['pending']:,} pending, {items['no_query']:,} without a query",
+                f"{items['errors']:,} errors, {items['pending']:,} pending, "
+                f"{items['no_query']:,} without a query",
             ),
             (
                 "groups",

@@ -159,12 +159,8 @@ def _problems(account: dict[str, Any]) -> None:
     for problem in account["problems"]:
         note(f"afterpass: {problem}")
     if errors := account["items"]["errors"] + account["groups"]["errors"]:
-        note(
-            f"afterpass: {errors:,} items or groups ended in errors; `afterpass sweep --retry-errors` tries again"
-        )
+        note(f"afterpass: {errors:,} items or groups ended in errors; `sweep --retry-errors` does them over")
     if account["overflowed"]:
         note(f"afterpass: {account['overflowed']:,} items were refused at the hook for want of room")
     if account["quarantined"]:
-        note(
-            f"afterpass: {account['quarantined']:,} lines could not be read; `afterpass quarantine list` shows them"
-        )
+        note(f"afterpass: {account['quarantined']:,} lines could not be read: `afterpass quarantine list`")

@@ -26,6 +26,7 @@ from .spool_items import item_of
 from .sqlfiles import sql
 
 NO_LIMIT = 2**62
+AS_IT_IS = Options()
 PAGE = 500
 
 _REFERENCE = re.compile(r"(?:q_)?([0-9a-fA-F]{6,32})")
@@ -39,7 +40,7 @@ class Entry:
         source: the import's file, or None for what a hook recorded.
         line: where in it.
         reason, detail: what was wrong.
-        raw: its bytes, None where only listed; `bytes` says how many there are.
+        raw: its bytes, None where only listed; `size` says how many there are.
     """
 
     quarantine_id: UUID
@@ -48,7 +49,7 @@ class Entry:
     reason: str
     detail: str | None
     at: datetime
-    bytes: int = 0
+    size: int = 0
     raw: bytes | None = None
 
     @property
@@ -74,7 +75,7 @@ def entries(file: LedgerFile, *, reason: str | None = None, limit: int | None = 
     """What is in quarantine, newest first, without its bytes."""
     rows = file.rows(sql("quarantine.list"), {"reason": reason, "limit": limit or NO_LIMIT})
     return [
-        Entry(quarantine_id=uid, source=source, line=line, reason=why, detail=detail, bytes=size, at=at)
+        Entry(quarantine_id=uid, source=source, line=line, reason=why, detail=detail, size=size, at=at)
         for uid, source, line, why, detail, size, at, _ in rows
     ]
 
@@ -127,7 +128,7 @@ def retry(
     refs: Sequence[str] = (),
     *,
     reason: str | None = None,
-    options: Options = Options(),
+    options: Options = AS_IT_IS,
     fresh_ids: bool = False,
     timeout: float = 30.0,
 ) -> Retried:
@@ -168,7 +169,7 @@ def _with_bytes(file: LedgerFile, ids: Sequence[UUID]) -> Iterator[Entry]:
     for uid, source, line, reason, detail, raw, at in rows:
         yield Entry(
             quarantine_id=uid, source=source, line=line, reason=reason, detail=detail, at=at,
-            raw=bytes(raw), bytes=len(raw),
+            raw=bytes(raw), size=len(raw),
         )  # fmt: skip
 
 

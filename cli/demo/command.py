@@ -106,9 +106,8 @@ def _library(home: Home) -> Library:
     began = time.perf_counter()
     library = Library.build(passages())
     library.save(home.root / "library")
-    say(
-        f"library: {len(library.passages):,} passages of documentation, in {time.perf_counter() - began:.1f} s"
-    )
+    seconds = time.perf_counter() - began
+    say(f"library: {len(library.passages):,} passages of documentation, in {seconds:.1f} s")
     return library
 
 

@@ -10,6 +10,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...summarize.extracts import LABEL
 from ..output import line, one_line, printable, span
 
 if TYPE_CHECKING:
@@ -86,8 +87,12 @@ def killed(swept: Swept, home: Home) -> None:
     with Ledger.open(home.ledger, read_only=True) as ledger:
         status = ledger.status(datetime.now(UTC))
     say(
-        f"kill -9 after {span(swept.seconds)} ({swept.at}); its processes were gone {swept.gone_after:.1f} s later. "
-        f"What it had committed stands: {status['scores']:,} scores, verdicts on {status['groups']['judged']} groups."
+        f"kill -9 after {span(swept.seconds)} ({swept.at}); "
+        f"its processes were gone {swept.gone_after:.1f} s later."
+    )
+    say(
+        f"What it had committed stands: {status['scores']:,} scores, "
+        f"verdicts on {status['groups']['judged']} groups."
     )
 
 
@@ -103,9 +108,8 @@ def outcome(found: Result, config: Config, quick: bool) -> None:
     say(f"BM25 alone, same items, as many kept        {found.answers_kept_bm25:>3} of {total}")
     chars = found.characters
     kept = chars["recorded"] / chars["kept"] if chars["kept"] else 0.0
-    say(
-        f"to read: {chars['recorded']:,} characters recorded, {chars['kept']:,} kept ({kept:.1f} times shorter)",
-    )
+    told = f"{chars['recorded']:,} characters recorded, {chars['kept']:,} kept"
+    say(f"to read: {told} ({kept:.1f} times shorter)")
     if chars["summaries"]:
         shorter = chars["recorded"] / chars["summaries"]
         word = "extracts" if quick else "summaries"
@@ -156,7 +160,7 @@ def _summary(answered: Answered, numbers: dict[Any, int], reference: Any) -> Non
     if summary.status == "extract" or (summary.status == "done" and not _passed(summary)):
         why = summary.reason or "no point of the model's passed its check"
         say(f"  extracts, not a summary ({why}):")
-        for text in summary.text.splitlines()[:4]:
+        for text in [row for row in summary.text.splitlines() if row.strip() != LABEL][:3]:
             say(f"    {one_line(text, EXCERPT)}")
         return
     say(f"  summary{f' ({summary.status}: {summary.reason})' if summary.status != 'done' else ''}:")
@@ -164,10 +168,9 @@ def _summary(answered: Answered, numbers: dict[Any, int], reference: Any) -> Non
         sources = ", ".join(
             f"[{numbers[item]}]" if item in numbers else reference("i", item) for item in point.items
         )
-        marks = ", ".join(mark.replace("_", " ") for mark in point.marks)
-        say(
-            f"    - {one_line(point.text, 300)} {sources or '[no source found]'}{f'  ({marks})' if marks else ''}"
-        )
+        noted = ", ".join(mark.replace("_", " ") for mark in point.marks if mark != "no_source_found")
+        marked = f"  ({noted})" if noted else ""
+        say(f"    - {one_line(point.text, 300)} {sources or '[no source found]'}{marked}")
 
 
 def _passed(summary: Any) -> bool:
@@ -184,8 +187,8 @@ def receipt(found: Result, first: Swept, second: Swept, recorded: dict[str, int]
     )
     pairs, tokens, seconds = account["pairs"], account["tokens"], account["seconds"]
     say(
-        f"pairs      {found.scores:,} scored in all for {items['seen']:,} items: {items['duplicates']:,} duplicates "
-        f"were saved; {account['items']['cached']:,} scores of the killed sweep were used again"
+        f"pairs      {found.scores:,} scored in all for {items['seen']:,} items: {items['duplicates']:,} "
+        f"duplicates were saved; {account['items']['cached']:,} scores of the killed sweep were used again"
     )
     say(
         f"tokens     the second sweep: {tokens['scored']:,} scored, {tokens['prompt']:,} prompt, "

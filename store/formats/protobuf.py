@@ -7,7 +7,7 @@ format is protobuf's own (https://protobuf.dev/programming-guides/encoding/); un
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 Kind: TypeAlias = "Literal['text', 'bytes', 'bool', 'int', 'double', 'fixed64'] | Message"
@@ -62,7 +62,7 @@ def _schema() -> Message:
 _REQUEST = _schema()
 
 
-def export_requests(data: bytes) -> list[Mapping[str, Any]]:
+def export_requests(data: bytes) -> Sequence[Mapping[str, Any]]:
     """The trace export requests in a dump: one alone, or many, each after its length as a varint.
 
     Raises:

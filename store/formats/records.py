@@ -170,7 +170,7 @@ def _blank(value: Any) -> bool:
 def _text(name: str, value: Any) -> str:
     if isinstance(value, str):
         return value
-    if name != "text" and isinstance(value, int) and not isinstance(value, bool):
+    if name not in ("text", "query") and isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     raise WrongType("wrong_type", f'"{name}" is {_kind(value)}, not a string')
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import codecs
+import gzip
 import hashlib
 import io
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -38,29 +40,30 @@ def opened(path: Path) -> Iterator[BinaryIO]:
     """The file's bytes; gzip and zstd are told by their first bytes, not by the name.
 
     Raises:
-        InputError: not there, a folder, or refused.
+        InputError: not there, a folder, refused, or its compressed stream breaks off.
     """
     try:
         raw = path.open("rb")
     except OSError as error:
-        raise InputError(
-            f"{path} cannot be read: {error.strerror}", hint="name a file that is there"
-        ) from error
+        raise InputError(f"{path} cannot be read: {error.strerror}", hint="name a readable file") from error
     with raw:
         magic = raw.read(4)
         raw.seek(0)
-        if magic.startswith(_GZIP):
-            import gzip
+        try:
+            if magic.startswith(_GZIP):
+                with gzip.GzipFile(fileobj=raw) as unpacked:
+                    yield cast(BinaryIO, unpacked)
+            elif magic == _ZSTD:
+                import pyarrow as pa
 
-            with gzip.GzipFile(fileobj=raw) as unpacked:
-                yield cast(BinaryIO, unpacked)
-        elif magic == _ZSTD:
-            import pyarrow as pa
-
-            with pa.CompressedInputStream(pa.PythonFile(raw, mode="r"), "zstd") as stream:
-                yield cast(BinaryIO, io.BufferedReader(_Readable(stream), _BLOCK))
-        else:
-            yield raw
+                with pa.CompressedInputStream(pa.PythonFile(raw, mode="r"), "zstd") as stream:
+                    yield cast(BinaryIO, io.BufferedReader(_Readable(stream), _BLOCK))
+            else:
+                yield raw
+        except (OSError, EOFError, zlib.error) as error:
+            raise InputError(
+                f"{path} breaks off or is damaged: {error}", hint="unpack it by hand, or fetch it again"
+            ) from error
 
 
 def content_hash(path: Path) -> str:
@@ -89,7 +92,7 @@ def lines(path: Path) -> Iterator[Line]:
     Raises:
         InputError: the file cannot be read, or its compressed stream is broken (after the lines before).
     """
-    with opened(path) as handle, _broken_stream(path):
+    with opened(path) as handle:
         code = encoding(cast(io.BufferedReader, handle).peek(4)[:4])
         if code.startswith("utf-16"):
             yield from _utf16_lines(handle, code)
@@ -104,7 +107,7 @@ def text(path: Path) -> str:
         InputError: the file cannot be read or its compressed stream is broken.
         UnicodeDecodeError: its bytes are in no encoding that is known here.
     """
-    with opened(path) as handle, _broken_stream(path):
+    with opened(path) as handle:
         content = handle.read()
     code = encoding(content[:4])
     return content.decode(code, "surrogatepass" if code.startswith("utf-16") else "strict")
@@ -142,19 +145,6 @@ def _utf16_lines(handle: BinaryIO, code: str) -> Iterator[Line]:
 def _utf16_line(number: int, decoded: str) -> Line:
     body = decoded.removesuffix("\r").removeprefix("\ufeff" if number == 1 else "")
     return Line(number, body, body.encode("utf-8", "surrogatepass"))
-
-
-@contextmanager
-def _broken_stream(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except (OSError, EOFError, ValueError) as error:
-        if isinstance(error, UnicodeDecodeError):
-            raise
-        raise InputError(
-            f"{path} breaks off or is not what its first bytes say: {error}",
-            hint="unpack it by hand, or fetch it again",
-        ) from error
 
 
 class _Readable(io.RawIOBase):

@@ -6,6 +6,7 @@ import re
 import shlex
 from collections import Counter
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -29,7 +30,7 @@ def documented() -> list[list[str]]:
 
 def options_of(text: str) -> Options:
     words = shlex.split(text.replace("\\|", "|"))
-    maps = [after for flag, after in zip(words, words[1:], strict=False) if flag == "--map"]
+    maps = [after for flag, after in pairwise(words) if flag == "--map"]
     return Options(mapping=FieldMap.parse(maps) if maps else None)
 
 
