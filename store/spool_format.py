@@ -3,6 +3,7 @@
     afterpass segment 1 CRC {"segment":"ID","host":...,"pid":...,"created":...,"writer":...,"settled":...}
     CRC {"type":"item", ...}
     CRC {"type":"close", ...}
+    CRC {"type":"bad", ...}              of imports: a record that could not be read
     CRC {"type":"counts", ...}           now and then: what was refused so far, should the writer be killed
     CRC {"type":"footer", "rows": ..., "overflowed": ..., "refused": ..., "reasons": {...}}
 
