@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -117,7 +117,13 @@ def development(folder: Path, half: Half, *, depth: int = 30) -> list[Dataset]:
 
 
 def training(
-    folder: Path, *, seed: int = 0, skip: int = 0, mined: int = 16, scale: float = 1.0
+    folder: Path,
+    *,
+    seed: int = 0,
+    skip: int = 0,
+    mined: int = 16,
+    scale: float = 1.0,
+    names: Collection[str] = (),
 ) -> list[Dataset]:
     """Training lists with negatives mined by BM25.
 
@@ -127,9 +133,12 @@ def training(
         skip: how many rounds of queries to leave out from the start of that order (0 is the first round).
         mined: BM25 negatives of a list at most, from the pool that the round's texts make up.
         scale: of the number of queries of each set.
+        names: only these sets; all where empty.
     """
     return [
-        _train_set(path, seed, skip, mined, scale) for path in sorted((folder / "train").glob("*.jsonl.zst"))
+        _train_set(path, seed, skip, mined, scale)
+        for path in sorted((folder / "train").glob("*.jsonl.zst"))
+        if not names or path.name.removesuffix(".jsonl.zst") in names
     ]
 
 

@@ -1,6 +1,9 @@
-"""First stage's data: features of training and stopping lists under the frozen encoder, kept as `.npz` files.
+"""First stage's data: features of lists under the frozen encoder, kept as `.npz` files.
 
-python -m afterpass.rerank.training.features --data DIR --out DIR
+python -m afterpass.rerank.training.features --data DIR --out DIR [--kinds train stop]
+python -m afterpass.rerank.training.features --data DIR --out DIR --kinds test --text-tokens 230
+
+The halves kept for the end are written only where asked for, and read by `evaluate` alone.
 """
 
 from __future__ import annotations
@@ -33,7 +36,9 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=os.environ.get("AFTERPASS_CE_DATA"))
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--scale", type=float, default=1.0, help="of the number of queries of each set")
-    parser.add_argument("--stop-lists", type=int, default=70, help="lists of each stopping half at most")
+    parser.add_argument("--stop-lists", type=int, default=70, help="lists of a half at most")
+    parser.add_argument("--kinds", nargs="*", default=["train", "stop"], choices=("train", "stop", "test"))
+    parser.add_argument("--sets", nargs="*", default=[], help="only these sets")
     parser.add_argument("--skip", type=int, default=0, help="rounds of queries to leave out at the start")
     parser.add_argument("--mined", type=int, default=16, help="negatives by BM25 of a list at most")
     parser.add_argument("--text-tokens", type=int, default=TEXT_TOKENS, help="read of each text")
@@ -41,30 +46,37 @@ def main() -> None:
     arguments = parser.parse_args()
     folder = prepare(cache_folder())
     tokens = tokenizer(folder)
+    torch.set_num_threads(1)  # the pairs' operations are small, and waiting for a second thread costs more
     model = load(folder, None)
     encoder = Encoder(model, (JOIN, LAYERS))
     (arguments.out / "states").mkdir(parents=True, exist_ok=True)
-    train = data.training(
-        arguments.data,
-        seed=arguments.seed,
-        scale=arguments.scale,
-        skip=arguments.skip,
-        mined=arguments.mined,
-    )
-    model.head = head = make_head(train, tokens)
     tables_file = arguments.out / "tables.pt"
-    if tables_file.exists():  # carrying on, perhaps with more queries: the tables stay
-        head.load_state_dict(torch.load(tables_file, weights_only=True))
-    torch.save(head.state_dict(), tables_file)
-    stop = data.development(arguments.data, "stop")
     rng = np.random.default_rng(arguments.seed)
-    for kind, datasets in (("stop", stop), ("train", train)):
+    for kind in arguments.kinds:
+        if kind == "train":
+            datasets = data.training(
+                arguments.data,
+                seed=arguments.seed,
+                scale=arguments.scale,
+                skip=arguments.skip,
+                mined=arguments.mined,
+                names=arguments.sets,
+            )
+        else:
+            datasets = data.development(arguments.data, kind)
+        if model.head is None:
+            if tables_file.exists():  # carrying on, perhaps with more queries: the tables stay
+                model.head = Head(hidden=32, pair_rank=16)
+                model.head.load_state_dict(torch.load(tables_file, weights_only=True))
+            else:
+                model.head = make_head(datasets, tokens)
+                torch.save(model.head.state_dict(), tables_file)
         for dataset in datasets:
             target = arguments.out / f"{kind}-{dataset.name}.npz"
-            if target.exists():
+            if target.exists() or (arguments.sets and dataset.name not in arguments.sets):
                 continue
             started = time.time()
-            if kind == "stop" and len(dataset.lists) > arguments.stop_lists:
+            if kind != "train" and len(dataset.lists) > arguments.stop_lists:
                 chosen = rng.permutation(len(dataset.lists))[: arguments.stop_lists]
                 dataset.lists = [dataset.lists[i] for i in sorted(chosen)]
             write(target, dataset, encoder, model, tokens, arguments.text_tokens, mine=kind == "train")

@@ -12,9 +12,8 @@ from it.
 from __future__ import annotations
 
 import argparse
-import copy
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -144,9 +143,7 @@ def evaluate(model: TwoSidedModel, stop: list[Part], lists: int) -> dict[str, fl
         end = sum(part.data.sizes[:count])
         pairs = [(int(q), int(t)) for q, t in part.data.pairs[:end]]
         logits, _, _ = scores(model, part.queries, part.texts, pairs, join=JOIN)
-        cut = copy.copy(part.data)
-        object.__setattr__(cut, "sizes", part.data.sizes[:count])
-        object.__setattr__(cut, "ideal", part.data.ideal[:count])
+        cut = replace(part.data, sizes=part.data.sizes[:count], ideal=part.data.ideal[:count])
         found[part.data.name] = mean_ndcg(logits, cut)
     return found
 
