@@ -66,6 +66,8 @@ class StoreConfig(_Section):
     """... or so old."""
     busy_timeout: Duration = timedelta(seconds=30)
     """How long to wait for a ledger that another process holds."""
+    outbox_bytes: int = Field(2**30, ge=1)
+    """What results may wait on disk while another process holds the ledger."""
     export: bool = True
     """Keep Parquet beside the ledger, for readers at any time."""
 
@@ -79,7 +81,7 @@ class ScorerConfig(_Section):
     """A hub model's commit or tag."""
     backend: Literal["auto", "torch", "onnx", "openvino", "triton"] = "auto"
     """What runs the model; "auto" takes the best one present."""
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    dtype: Literal["auto", "float32", "bfloat16", "float16", "int8"] = "auto"
     """The weights' precision; logits are float32 always."""
     device: str = "auto"
     """One of "cpu", "cuda" or "cuda:1"; "auto" takes a GPU where there is one."""

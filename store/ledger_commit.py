@@ -114,8 +114,9 @@ def scores(sweep_id: UUID, model_key: str, done: Sequence[Score]) -> Commit:
 
 def _scores(file: LedgerFile, commit: Commit) -> int:
     rows = int(commit.tables["incoming"].num_rows)
-    start = file.rows(sql("commit.numbers"))[0][1]
-    file.rows(sql("commit.take_scores"), {"n": rows})
+    # Verdicts that waited with them name scores by number: they keep the numbers that they were shown under.
+    start = max(file.rows(sql("commit.numbers"))[0][1], commit.facts.get("start", 0))
+    file.rows(sql("commit.take_scores"), {"next": start + rows})
     file.rows(
         sql("commit.insert_scores"),
         {"start": start, "sweep": commit.sweep_id, "model_key": commit.facts["model_key"]},

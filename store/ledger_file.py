@@ -100,13 +100,25 @@ class LedgerFile:
         if connection is not None and os.getpid() == self._pid:
             connection.close()
 
+    def _adopt(self, path: Path, connection: duckdb.DuckDBPyConnection) -> None:
+        """Be a file of its own kind on a connection that is open already."""
+        self.path = path
+        self.read_only = True
+        self.timeout = 0.0
+        self._pid = os.getpid()
+        self._connection = connection
+        self._depth = 0
+
     @property
     def connection(self) -> duckdb.DuckDBPyConnection:
         """The connection, if it may be used here.
 
         Raises:
-            StoreError: closed, inherited through fork, or the file was replaced underneath.
+            StoreError: closed, or inherited through fork.
         """
+        return self._usable()
+
+    def _usable(self) -> duckdb.DuckDBPyConnection:
         if os.getpid() != self._pid:
             raise StoreError(
                 f"{self.path} was opened by process {self._pid}, and this is a fork of it ({os.getpid()})",
@@ -248,6 +260,21 @@ def _connect(path: Path, read_only: bool) -> duckdb.DuckDBPyConnection:
     return connection
 
 
+def in_memory() -> duckdb.DuckDBPyConnection:
+    """A database of its own, set as the ledger's connections are."""
+    return _connect(Path(":memory:"), False)
+
+
+def attach(connection: duckdb.DuckDBPyConnection, path: Path, timeout: float) -> None:
+    """Attach the ledger at `path` as `base`, for reading.
+
+    Raises:
+        LedgerBusy: a process that writes holds it. StoreError: as when it is opened.
+    """
+    quoted = str(path).replace("'", "''")
+    _patiently(lambda: connection.execute(f"ATTACH '{quoted}' AS base (READ_ONLY)"), path, timeout)
+
+
 def _prepare(connection: duckdb.DuckDBPyConnection) -> None:
     for setting in ("TimeZone = 'UTC'", "enable_progress_bar = false", "arrow_lossless_conversion = true"):
         connection.execute(f"SET {setting}")
@@ -319,16 +346,22 @@ def _unusable(path: Path, message: str) -> StoreError:
 
 def _busy(path: Path, message: str) -> LedgerBusy:
     held = _HOLDER.search(message)
-    pid = held[1] if held else "unknown"
-    name = ""
-    if held:
-        with suppress(OSError):
-            command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-            name = f", {b' '.join(command[:4]).decode(errors='replace').strip()!r}"
+    who = f"process {held[1]}{_command_of(held[1])}" if held else "another process"
     return LedgerBusy(
-        f"{path} is held by another process (PID {pid}{name})",
-        hint="wait for it or close it; readers can use the exported Parquet meanwhile",
+        f"{path} is held by {who}",
+        hint="wait for it or close it; `afterpass verdicts` reads the export meanwhile",
     )
+
+
+def _command_of(pid: str) -> str:
+    """What that process runs, where the system says so."""
+    try:
+        words = (
+            Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").split()
+        )
+    except OSError:
+        return ""
+    return f" ({' '.join(words)[:60]})"
 
 
 def _inode(path: Path) -> tuple[int, int] | None:

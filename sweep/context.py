@@ -12,6 +12,7 @@ from uuid import UUID
 from ..core.config import Config, Policy
 from ..core.keys import new_id
 from ..core.paths import Home
+from ..store.door import Door
 from ..store.ledger import Ledger
 from .account import Account
 from .options import SweepOptions
@@ -39,10 +40,21 @@ class Context:
 
     def __post_init__(self) -> None:
         self.account = Account(self.home.root, self.sweep_id)
+        self.door = Door(self.home, self.config.store)
 
     def ledger(self) -> Ledger:
-        """The ledger, opened for a short while; close it before any model works."""
-        return Ledger.open(self.home.ledger, timeout=self.config.store.busy_timeout.total_seconds())
+        """The ledger, opened for a short while; close it before any model works.
+
+        While a reader holds it, what is written waits in the outbox, and reading shows it nevertheless.
+        """
+        ledger = self.door.open()
+        if self.door.held_by and self.door.held_by not in self.account.problems:
+            self.account.problems.append(self.door.held_by)
+            self.progress.note(f"{self.door.held_by}: results wait in {self.home.outbox}")
+        for damaged in self.door.damaged:
+            if damaged not in self.account.problems:
+                self.account.problems.append(damaged)
+        return ledger
 
     @property
     def stopping(self) -> bool:

@@ -11,7 +11,6 @@ from datetime import datetime
 from ..core.config import Config
 from ..core.errors import AfterpassError, EngineError
 from ..core.paths import Home
-from ..store.ingest import ingest
 from ..store.ledger import Ledger
 from .account import Account
 from .context import Context, now
@@ -73,9 +72,7 @@ def _run(context: Context) -> None:
     _set_deadline(context, schedule, moment)
     with account.timed("ingest"):
         context.progress.phase("ingesting", None, "segments")
-        report = ingest(
-            context.home, context.config.store, timeout=context.config.store.busy_timeout.total_seconds()
-        )
+        report = context.door.ingest()
         account.ingest.update(
             segments=report.segments,
             rows=report.rows,

@@ -11,7 +11,7 @@ UPDATE sweep SET outcome = 'killed' WHERE outcome IS NULL AND sweep_id <> $sweep
 UPDATE sweep SET ended = $ended, outcome = $outcome, account = $account::JSON WHERE sweep_id = $sweep::UUID;
 
 -- name: take_scores
-UPDATE counter SET next_score = next_score + $n;
+UPDATE counter SET next_score = $next;
 
 -- name: take_summaries
 UPDATE counter SET next_summary = next_summary + $n;

@@ -59,7 +59,7 @@ def test_a_process_that_holds_the_ledger_is_named(tmp_path: Path) -> None:
     holder = hold(path, read_only=False)
     try:
         for read_only in (True, False):
-            with pytest.raises(LedgerBusy, match=rf"PID {holder.pid}\b") as caught:
+            with pytest.raises(LedgerBusy, match=rf"process {holder.pid} \(") as caught:
                 Ledger.open(path, read_only=read_only, timeout=0.2)
             assert caught.value.exit_code == 75
     finally:
