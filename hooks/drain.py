@@ -15,7 +15,7 @@ from .values import Entry, Redact, Refused, encode, redacted
 
 _LINGER = 0.02
 """Seconds in which items gather: waking the thread for each would cost its caller more than the item."""
-_BITE_ROWS, _BITE_BYTES = 16, 64 * 1024
+_BITE_ROWS, _BITE_BYTES = 8, 64 * 1024
 """What is encoded between two writes. Writing lets other threads run, so no bite may take long."""
 _RETRY_FIRST, _RETRY_MOST = 0.1, 5.0
 """Seconds between attempts at a disk that refuses."""

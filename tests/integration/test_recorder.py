@@ -272,6 +272,7 @@ def test_a_disk_that_fails_and_recovers_loses_nothing(
             assert recorder.record("waited for", wait=0.3) is None
         else:
             assert not recorder.flush(0.3)
+        assert eventually(lambda: "nothing can be written" in caplog.text)  # the disk was met, however late
         disk.broken = set()
         assert recorder.flush()
     adopt_orphans(home)
