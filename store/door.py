@@ -18,6 +18,7 @@ from ..core.errors import LedgerBusy
 from ..core.paths import Home
 from . import ledger_commit
 from .columns import table, uuids
+from .export import update
 from .ingest import IngestReport, ingest
 from .ledger import Ledger
 from .ledger_file import LedgerFile
@@ -34,7 +35,8 @@ class Door:
 
     Attributes:
         held_by: who holds the ledger, in words; None when it was free the last time.
-        damaged: files of the outbox that could not be read; their results are made again.
+        problems: what a person should hear of: files of the outbox that could not be read (their results
+            are made again), an export that could not be written.
     """
 
     def __init__(self, home: Home, config: StoreConfig) -> None:
@@ -43,7 +45,7 @@ class Door:
         self._outbox = Outbox(home, most_bytes=config.outbox_bytes)
         self._parked: ParkedFile | None = None
         self.held_by: str | None = None
-        self.damaged: list[str] = []
+        self.problems: list[str] = []
 
     @property
     def parked(self) -> int:
@@ -74,7 +76,7 @@ class Door:
         except BaseException:
             file.close()
             raise
-        return Ledger(file)
+        return Ledger(file, after_writing=lambda: self._export(file))
 
     def ingest(self) -> IngestReport:
         """Take in what the spool holds; while the ledger is held it stays there, and the report says so."""
@@ -85,6 +87,17 @@ class Door:
             self.held_by = busy.message
             return IngestReport(seconds=time.perf_counter() - began, waiting=(busy.message,))
         return report
+
+    def _export(self, file: LedgerFile) -> None:
+        """Show readers what was written. A failure here takes nothing back: the next time makes up for it."""
+        if not self._config.export:
+            return
+        try:
+            update(self._home, file)
+        except OSError as error:
+            problem = f"the export in {self._home.exports} is behind: {error}"
+            if problem not in self.problems:
+                self.problems.append(problem)
 
     @property
     def _patience(self) -> float:
@@ -102,7 +115,7 @@ class Door:
                 try:
                     commit = load(path)
                 except Damaged as error:
-                    self.damaged.append(f"{error}: moved to {self._outbox.set_aside(path)}")
+                    self.problems.append(f"{error}: moved to {self._outbox.set_aside(path)}")
                     continue
 
                 def work(commit: ledger_commit.Commit = commit) -> None:

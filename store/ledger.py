@@ -10,7 +10,7 @@ Open it for a moment and close it again: while one process has it open for writi
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import TracebackType
@@ -35,8 +35,10 @@ EVERYTHING = Selection()
 class Ledger:
     """An open ledger; a context manager. Made by `Ledger.open`."""
 
-    def __init__(self, file: LedgerFile) -> None:
+    def __init__(self, file: LedgerFile, *, after_writing: Callable[[], object] | None = None) -> None:
         self._file = file
+        self._after_writing = after_writing
+        self._wrote = False
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], *, read_only: bool = False, timeout: float = 30.0) -> Ledger:
@@ -58,7 +60,12 @@ class Ledger:
 
     def close(self) -> None:
         """Let others have it. Safe to call twice."""
-        self._file.close()
+        try:
+            if self._wrote and self._after_writing is not None:
+                self._wrote = False
+                self._after_writing()
+        finally:
+            self._file.close()
 
     def __enter__(self) -> Ledger:
         return self
@@ -75,6 +82,7 @@ class Ledger:
 
     def apply(self, commit: Commit) -> int:
         """Write one commit, in one transaction."""
+        self._wrote = True
         return self._file.transact(lambda: ledger_commit.apply(self._file, commit))
 
     # --------------------------------------------------------------------------- a sweep's reading

@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 from uuid import UUID
 
 from ..core.errors import UnknownReference
 from ..core.keys import parse_reference, reference
 from ..core.types import Selection
-from .columns import keys_table
 from .ledger_file import LedgerFile
+from .ledger_pages import Reading
 from .ledger_plan import chosen_groups
 from .ledger_values import GroupKey
 from .results import Result, SummaryRow, SweepRow, VerdictRow, summary_row, sweep_row, verdict_row
 from .sqlfiles import sql
-
-if TYPE_CHECKING:
-    import duckdb
-    import pyarrow as pa
-
-NO_LIMIT = 2**62
-BATCH_ROWS = 2048
-PAGE_ITEMS = 50_000
 
 Kind = Literal["item", "group", "sweep"]
 
@@ -58,12 +49,18 @@ def verdicts(
 ) -> Result[VerdictRow]:
     """See `Ledger.verdicts`."""
     only = None if item is None else find(file, item, "item")
-    parameters = {"run": run, "seq": only.seq if only else None, "keep": keep, "text": text}
+    parameters = {
+        "run": run,
+        "seq": only.seq if only else None,
+        "keep": keep,
+        "text": text,
+        "kept_text": text,
+    }
     selection = Selection(group=group, run=run, namespace=namespace)
     chosen = chosen_groups(file, selection)
     if only is not None:
         chosen = [key for key in only.keys if chosen is None or key in chosen]
-    return _Reading(file, "verdict", chosen, namespace, parameters, limit).result(verdict_row)
+    return Reading(file, "verdict", chosen, namespace, parameters, limit).result(verdict_row)
 
 
 def summaries(
@@ -77,87 +74,7 @@ def summaries(
 ) -> Result[SummaryRow]:
     """See `Ledger.summaries`."""
     chosen = chosen_groups(file, Selection(group=group, run=run, namespace=namespace))
-    return _Reading(file, "summary", chosen, namespace, {"status": status}, limit).result(summary_row)
-
-
-@dataclass(frozen=True, slots=True)
-class _Reading:
-    """Rows of groups, in the order in which the groups began: a page of groups at a time.
-
-    So a first row costs no sort of everything, all rows never lie in memory at once, and each page reads
-    only where in the ledger its groups lie. All pages see the ledger as it was at the first.
-    """
-
-    file: LedgerFile
-    what: Literal["verdict", "summary"]
-    chosen: list[GroupKey] | None
-    namespace: str | None
-    parameters: Mapping[str, Any]
-    limit: int | None
-
-    def result(self, row: Callable[[Mapping[str, Any]], Any]) -> Result[Any]:
-        """Nothing is read before it is looked at."""
-        return Result(self._stream, self._schema, row)
-
-    def _stream(self) -> Iterator[pa.RecordBatch]:
-        left = NO_LIMIT if self.limit is None else self.limit
-        with self._cursor() as cursor:
-            for picked, bounds in self._pages(cursor, left):
-                for batch in self._page(cursor, picked, bounds, left).to_arrow_reader(BATCH_ROWS):
-                    left -= batch.num_rows
-                    yield batch
-                if left <= 0:
-                    return
-
-    def _schema(self) -> pa.Schema:
-        with self._cursor() as cursor:
-            found: pa.Schema = self._page(cursor, keys_table([]), (0, 0), 0).to_arrow_table().schema
-            return found
-
-    @contextmanager
-    def _cursor(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        with self.file.own_cursor({"chosen": keys_table(self.chosen or [])}) as cursor:
-            cursor.execute("BEGIN TRANSACTION")
-            yield cursor
-
-    def _pages(
-        self, cursor: duckdb.DuckDBPyConnection, wanted: int
-    ) -> Iterator[tuple[pa.Table, tuple[int, int]]]:
-        """Groups that have about PAGE_ITEMS items together, and between which `seq` these lie."""
-        size = min(PAGE_ITEMS, max(wanted, 100))
-        after = 0
-        while True:
-            groups = cursor.execute(
-                sql(f"read.{self.what}_groups"),
-                {
-                    "after": after,
-                    "by_choice": self.chosen is not None,
-                    "by_namespace": self.namespace is not None,
-                    "namespace": self.namespace,
-                },
-            ).fetchall()
-            if not groups:
-                return
-            page: list[GroupKey] = []
-            first, last, items = groups[0][1], 0, 0
-            for group_id, begins, ends, count in groups:
-                page.append(("", group_id))
-                last, items = max(last, ends), items + count
-                if items >= size:
-                    yield keys_table(page), (first, last)
-                    page, first, last, items = [], begins, 0, 0
-            if page:
-                yield keys_table(page), (first, last)
-            after = groups[-1][1]
-
-    def _page(
-        self, cursor: duckdb.DuckDBPyConnection, picked: pa.Table, bounds: tuple[int, int], left: int
-    ) -> duckdb.DuckDBPyRelation:
-        cursor.register("picked", picked)
-        known = {**self.parameters, "limit": left}
-        if self.what == "verdict":
-            known |= {"first": bounds[0], "last": bounds[1]}
-        return cursor.sql(sql(f"read.{self.what}_rows"), params=known)
+    return Reading(file, "summary", chosen, namespace, {"status": status}, limit).result(summary_row)
 
 
 # ------------------------------------------------------------------------------------------ sweeps

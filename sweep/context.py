@@ -51,9 +51,9 @@ class Context:
         if self.door.held_by and self.door.held_by not in self.account.problems:
             self.account.problems.append(self.door.held_by)
             self.progress.note(f"{self.door.held_by}: results wait in {self.home.outbox}")
-        for damaged in self.door.damaged:
-            if damaged not in self.account.problems:
-                self.account.problems.append(damaged)
+        for problem in self.door.problems:
+            if problem not in self.account.problems:
+                self.account.problems.append(problem)
         return ledger
 
     @property

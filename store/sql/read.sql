@@ -3,7 +3,7 @@
 -- name: verdict_groups
 SELECT group_id, first_seq, last_seq, items
 FROM group_state
-WHERE judged_sweep IS NOT NULL AND first_seq > $after
+WHERE judged_sweep IS NOT NULL AND first_seq > $after AND change > $since
   AND (NOT $by_choice OR group_id IN (SELECT group_id FROM chosen))
   AND (NOT $by_namespace OR namespace = $namespace::VARCHAR)
 ORDER BY first_seq
@@ -29,8 +29,9 @@ WITH mine AS (
 SELECT m.item_id::VARCHAR AS item_id, g.namespace, m.group_id::VARCHAR AS group_id, g.name AS group,
        m.run_id AS run, m.step, m.kind, m.agent, g.query, g.policy, m.decision, m.rank, m.logit, m.probability,
        m.reason, d.item_id::VARCHAR AS duplicate_of, c.excerpt_start, c.excerpt_end,
-       substring(t.text, c.excerpt_start + 1, c.excerpt_end - c.excerpt_start) AS excerpt,
-       CASE WHEN $text THEN t.text END AS text,
+       CASE WHEN $text OR NOT $kept_text OR m.decision = 'keep'
+            THEN substring(t.text, c.excerpt_start + 1, c.excerpt_end - c.excerpt_start) END AS excerpt,
+       CASE WHEN $text OR ($kept_text AND m.decision = 'keep') THEN t.text END AS text,
        m.chars, m.flags, m.meta::VARCHAR AS meta, m.created_at, m.model_key,
        m.policy_hash::VARCHAR AS policy_hash, m.sweep_id::VARCHAR AS sweep_id, m.seq
 FROM mine m
@@ -43,7 +44,7 @@ ORDER BY m.first_seq, m.rank NULLS LAST, m.seq;
 -- name: summary_groups
 SELECT group_id, first_seq, last_seq, 1 AS items
 FROM group_state
-WHERE summary_seq > 0 AND first_seq > $after
+WHERE summary_seq > 0 AND first_seq > $after AND change > $since
   AND (NOT $by_choice OR group_id IN (SELECT group_id FROM chosen))
   AND (NOT $by_namespace OR namespace = $namespace::VARCHAR)
 ORDER BY first_seq

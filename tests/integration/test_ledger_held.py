@@ -157,7 +157,7 @@ def test_a_damaged_file_is_set_aside_and_the_rest_is_applied(stock: Any, door: D
     scores = sorted(stock.home.outbox.iterdir())[1]
     scores.write_bytes(scores.read_bytes()[:-5] + b"xxxxx")
     with door.open() as ledger:
-        assert "damaged" in door.damaged[0]
+        assert "damaged" in door.problems[0]
         assert [row.logit for row in ledger.verdicts()] == [2.0, 1.0]
         assert ledger._file.rows("SELECT score_seq, model_key FROM score") == [(3, "other")]  # not renumbered
     assert [path.name for path in stock.home.outbox.rglob("*.commit")] == [scores.name]
@@ -167,4 +167,4 @@ def test_half_a_file_that_a_crash_left_is_not_seen(stock: Any, door: Door) -> No
     stock.home.outbox.mkdir()
     (stock.home.outbox / f".000000000001-{new_id()}.commit.new").write_bytes(b"afterpass commit 1 half")
     door.open().close()
-    assert (door.parked, door.damaged) == (0, [])
+    assert (door.parked, door.problems) == (0, [])

@@ -13,7 +13,7 @@ import pytest
 from afterpass.core.errors import UnknownReference
 from afterpass.core.keys import new_id, reference
 from afterpass.core.types import Item, Point, Selection, Summary, SummaryStatus
-from afterpass.store import ledger_read
+from afterpass.store import ledger_pages
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def test_verdicts_come_group_after_group_best_first(judged: Any) -> None:
 def test_pages_give_the_same_rows_as_one(judged: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     with judged.open(read_only=True) as ledger:
         whole = ledger.verdicts().to_list()
-        monkeypatch.setattr(ledger_read, "PAGE_ITEMS", 3)
+        monkeypatch.setattr(ledger_pages, "PAGE_ITEMS", 3)
         assert ledger.verdicts().to_list() == whole
         assert ledger.verdicts(limit=6).to_list() == whole[:6]
 
