@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from .options import home_at, load_config
 
 if TYPE_CHECKING:
+    from ..store.export_read import ExportReader
     from ..store.ledger import Ledger
     from ..store.results import SummaryRow, VerdictRow
 
@@ -27,6 +28,26 @@ def reading(home: Path | None, config: Path | None) -> Iterator[Ledger]:
     patience = load_config(config, place).store.busy_timeout.total_seconds()
     with Ledger.open(place.ledger, read_only=True, timeout=patience) as ledger:
         yield ledger
+
+
+@contextmanager
+def reading_anyway(home: Path | None, config: Path | None) -> Iterator[Ledger | ExportReader]:
+    """As `reading`; where somebody holds the ledger, what was exported last, and a note that says of when.
+
+    Waits two seconds at most: sweeps hold the ledger for less, whoever holds it longer does so for long.
+
+    Raises:
+        LedgerMissing, LedgerBusy (held, and nothing was exported yet), StoreError: as `Ledger.open`.
+    """
+    from ..store.export_read import ExportReader, open_reader
+    from .output import ago, note
+
+    place = home_at(home)
+    patience = load_config(config, place).store.busy_timeout.total_seconds()
+    with open_reader(place, timeout=min(2.0, patience)) as reader:
+        if isinstance(reader, ExportReader):
+            note(f"the ledger is held: this is the export, as of {ago(reader.as_of)}")
+        yield reader
 
 
 def verdict_json(row: VerdictRow, *, text: bool) -> dict[str, Any]:

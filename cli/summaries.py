@@ -17,7 +17,7 @@ from .options import (
     examples,
 )
 from .output import emit_rows, line, note
-from .reading import reading, summary_json
+from .reading import reading_anyway, summary_json
 
 if TYPE_CHECKING:
     from ..store.results import SummaryRow
@@ -47,7 +47,7 @@ def summaries(
 
     if status not in (None, "done", "skipped", "error", "extract"):
         raise InputError(f"--status {status!r} is none", hint="one of done, skipped, error, extract")
-    with reading(home, config) as ledger:
+    with reading_anyway(home, config) as ledger:
         found = ledger.summaries(group=group, run=run, namespace=namespace, status=status, limit=limit)
         if json:
             emit_rows("summaries", (summary_json(row) for row in found))

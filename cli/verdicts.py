@@ -16,7 +16,7 @@ from .options import (
     examples,
 )
 from .output import emit_rows, note, table
-from .reading import reading, verdict_json
+from .reading import reading_anyway, verdict_json
 
 EXAMPLES = examples(
     "afterpass verdicts --keep --run night-7",
@@ -49,7 +49,7 @@ def verdicts(
     config: ConfigOption = None,
 ) -> None:
     """List the current verdicts, best first within each group."""
-    with reading(home, config) as ledger:
+    with reading_anyway(home, config) as ledger:
         found = ledger.verdicts(
             group=group,
             run=run,
