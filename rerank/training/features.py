@@ -90,6 +90,7 @@ def make_head(datasets: list[data.Dataset], tokens: Tokenizer) -> Head:
         dataset.name: [e.ids for e in tokens.encode_batch_fast(dataset.texts, add_special_tokens=False)]
         for dataset in datasets
     }
+    torch.manual_seed(0)
     head = Head(hidden=32, pair_rank=16)
     head.stem.copy_(torch.from_numpy(stem))
     head.idf.copy_(torch.from_numpy(tables.idf(by_set, stem)))
