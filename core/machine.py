@@ -13,7 +13,8 @@ _FLAGS = ("amx_bf16", "avx512_bf16", "avx512_vnni", "avx_vnni", "avx512f", "avx2
 @cache
 def processor() -> tuple[str, tuple[str, ...]]:
     """The processor's name and those of its abilities that matter for matrices (Linux tells)."""
-    name, flags = platform.processor() or platform.machine(), ()
+    name = platform.processor() or platform.machine()
+    flags: tuple[str, ...] = ()
     if sys.platform == "linux":
         try:
             for line in Path("/proc/cpuinfo").read_text().splitlines():

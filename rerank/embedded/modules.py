@@ -28,7 +28,7 @@ WEIGHTS = "two_sided.safetensors"
 class PairInput(InputModule):
     """From (query, text) pairs to `input_ids` and `side_ids`."""
 
-    config_keys: ClassVar[list[str]] = ["query_length", "max_length"]
+    config_keys: ClassVar[list[str]] = ["query_length", "max_length"]  # type: ignore[misc]
     save_in_root = False
 
     def __init__(self, tokenizer: Tokenizer, *, query_length: int = 64, max_length: int = 256) -> None:
@@ -62,7 +62,7 @@ class PairInput(InputModule):
         self.tokenizer.save(str(Path(output_path) / "tokenizer.json"))
 
     @classmethod
-    def load(cls, model_name_or_path: str, **_: Any) -> Self:
+    def load(cls, model_name_or_path: str, **_: Any) -> Self:  # type: ignore[override]
         """Read what `save` wrote, from a local folder."""
         tokenizer = Tokenizer.from_file(str(Path(model_name_or_path) / "tokenizer.json"))
         return cls(tokenizer, **cls.load_config(model_name_or_path))
@@ -71,7 +71,7 @@ class PairInput(InputModule):
 class TwoSided(Module):
     """`TwoSidedModel` between dictionaries: puts `scores`, raw logits of shape (pairs, 1)."""
 
-    config_keys: ClassVar[list[str]] = []
+    config_keys: ClassVar[list[str]] = []  # type: ignore[misc]
 
     def __init__(self, model: TwoSidedModel) -> None:
         super().__init__()
@@ -90,7 +90,7 @@ class TwoSided(Module):
         )
 
     @classmethod
-    def load(cls, model_name_or_path: str, **_: Any) -> Self:
+    def load(cls, model_name_or_path: str, **_: Any) -> Self:  # type: ignore[override]
         """Read what `save` wrote, from a local folder."""
         state = load_file(str(Path(model_name_or_path) / WEIGHTS))
         model = TwoSidedModel(Head.from_tensors(state) if "head.idf" in state else None)
