@@ -66,7 +66,7 @@ class StoreConfig(_Section):
     """... or so old."""
     busy_timeout: Duration = timedelta(seconds=30)
     """How long to wait for a ledger that another process holds."""
-    outbox_bytes: int = Field(2**30, ge=1)
+    outbox_bytes: int = Field(default=2**30, ge=1)
     """What results may wait on disk while another process holds the ledger."""
     export: bool = True
     """Keep Parquet beside the ledger, for readers at any time."""
@@ -187,6 +187,8 @@ class SummarizePolicy(_Section):
     """The template of a part's question, where a group is read in parts."""
     reduce: str | None = None
     """The template that asks for the whole from the parts."""
+    example: bool = True
+    """Show the model one worked example first: small ones need it, and the engine reads it once for all."""
     output_schema: Mapping[str, Any] | str | None = None
     """A JSON schema, or "package.module:PydanticModel"."""
     temperature: float = Field(default=0.0, ge=0)

@@ -7,6 +7,6 @@ from __future__ import annotations
 
 from .decide import decide
 from .duplicates import near_duplicates
-from .loader import check, load, model_key
+from .loader import check, load, model_key, prepare
 
-__all__ = ["check", "decide", "load", "model_key", "near_duplicates"]
+__all__ = ["check", "decide", "load", "model_key", "near_duplicates", "prepare"]

@@ -93,7 +93,7 @@ def choose(ids: Ids, found: Sequence[Span], query: Ids, limit: int) -> list[int]
 
 def bm25(ids: Ids, found: Sequence[Span], query: Ids) -> NDArray[np.float32]:
     """BM25 of each chunk against the query, with the chunks as the corpus, (chunks,)."""
-    import bm25s  # type: ignore[import-untyped]
+    import bm25s
 
     vocabulary, dense = np.unique(ids, return_inverse=True)
     asked = np.unique(query)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import logging
-import os
-import platform
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..core.config import ScorerConfig
 from ..core.errors import ConfigError, EngineMissing, ModelNotFound
 from ..core.paths import cache_folder
-from . import identity
+from . import choice, identity
+from .choice import Choice
 from .kinds import Kind, Spec, download, recognise
 
 if TYPE_CHECKING:
@@ -56,10 +54,8 @@ def model_key(config: ScorerConfig) -> str | None:
         return None
     if spec.kind is Kind.LEXICAL:
         return identity.key(spec, config, backend="python", dtype="-")
-    backend, dtype = settled(spec, config)
-    if backend is None or dtype is None:
-        return None
-    return identity.key(spec, config, backend=backend, dtype=dtype)
+    way = choice.known(spec, config)
+    return identity.key(spec, config, backend=way[0], dtype=way[1]) if way else None
 
 
 def load(config: ScorerConfig) -> Scorer:
@@ -89,15 +85,31 @@ def load(config: ScorerConfig) -> Scorer:
     return _cross_encoder(spec, config, cache_folder())
 
 
+def prepare(config: ScorerConfig) -> Choice | None:
+    """Make a model ready ahead of time: bring its files and find out which backend runs it fastest here.
+
+    `load` does the same when first needed; this spares the first sweep the wait.
+
+    Returns:
+        What was tried and chosen; None where there was nothing to choose.
+
+    Raises:
+        As `load`.
+    """
+    load(config).close()
+    spec = None if config.backend == "triton" else recognise(config)
+    return choice.kept(spec, config) if spec else None
+
+
 def _cross_encoder(spec: Spec, config: ScorerConfig, cache: Path) -> Scorer:
     try:
         from . import modules
-        from .backends.pytorch import TorchBackend
     except ImportError as error:
         raise EngineMissing(
             f"scoring with {config.model!r} needs torch: {error}",
             hint='install the models\' packages (see the README), or use model = "lexical"',
         ) from error
+    from . import trials
     from .cross_encoder import CrossEncoder
     from .reading import Reader
 
@@ -109,10 +121,11 @@ def _cross_encoder(spec: Spec, config: ScorerConfig, cache: Path) -> Scorer:
             f"chunk_overlap = {config.chunk_overlap}",
             hint="set max_length = 512 or more for this model",
         )
-    device = _device(config)
-    backend, dtype = settled(spec, config)
-    backend, dtype = backend or "torch", dtype or "float32"
-    running = TorchBackend(module, encoding.inputs, dtype=dtype, device=device, threads=config.threads)
+    way = choice.known(spec, config)
+    if way is None:
+        chosen = trials.choose(spec, config, module, tokenizer, encoding)
+        way = chosen.backend, chosen.dtype
+    running = trials.start(spec, config, module, encoding, tokenizer, way)
     reader = Reader(
         tokenizer,
         encoding,
@@ -125,41 +138,13 @@ def _cross_encoder(spec: Spec, config: ScorerConfig, cache: Path) -> Scorer:
         running,
         encoding,
         reader,
-        key=identity.key(spec, config, backend=backend, dtype=dtype, cache=cache),
+        key=identity.key(spec, config, backend=way[0], dtype=way[1], cache=cache),
         batch_tokens=config.batch_tokens,
-        details={"model": config.model, "kind": spec.kind.value, "revision": identity.revision(spec, cache)},
+        details=_details(spec, config, cache),
     )
 
 
-def settled(spec: Spec, config: ScorerConfig) -> tuple[str | None, str | None]:
-    """Backend and type where they are given or follow from the machine; None where they must be tried out."""
-    backend = None if config.backend == "auto" else config.backend
-    dtype = None if config.dtype == "auto" else config.dtype
-    if backend is None:
-        backend = "torch"
-    if dtype is None:
-        dtype = "bfloat16" if has_amx() else "float32"
-    return backend, dtype
-
-
-def _device(config: ScorerConfig) -> str:
-    if config.device != "auto":
-        return config.device
-    import torch
-
-    return "cuda" if torch.cuda.is_available() else "cpu"
-
-
-def has_amx() -> bool:
-    """Whether the processor multiplies bfloat16 matrices in hardware (Linux tells)."""
-    if sys.platform != "linux" or platform.machine() != "x86_64":
-        return False
-    try:
-        return "amx_bf16" in Path("/proc/cpuinfo").read_text()
-    except OSError:
-        return False
-
-
-def usable_cores() -> int:
-    """Cores that this process may run on."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+def _details(spec: Spec, config: ScorerConfig, cache: Path) -> dict[str, Any]:
+    told = {"model": config.model, "kind": spec.kind.value, "revision": identity.revision(spec, cache)}
+    kept = choice.kept(spec, config)
+    return {**told, "chosen": choice.as_json(kept)} if kept else told

@@ -84,7 +84,7 @@ def build(spec: Spec, cache: Path) -> tuple[nn.Module, Any, Encoding]:
     from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
     from transformers.utils import logging
 
-    logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    logging.set_verbosity_error()
     options: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True}
     folder_name = str(spec.folder)
     own: Any = AutoTokenizer.from_pretrained(folder_name, **options)
