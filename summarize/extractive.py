@@ -21,9 +21,8 @@ from .tokens import GuessCounter
 VERSION = "1"
 CONTEXT = 8192
 
-_PASSAGE = re.compile(
-    r"^<(?P<mark>[a-z]{10}) (?P<id>\d+)>\n(?P<text>.*?)\n</(?P=mark) (?P=id)>$", re.M | re.S
-)
+# As the default templates write them: "[1 mark]", the text, and "[end mark]" after the last.
+_END = re.compile(r"^\[end (?P<mark>[a-z]{10})\]$", re.M)
 _QUESTION = re.compile(r"^Question: (.*)$", re.M)
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|(?<=[\u3002\uff01\uff1f])\s*|\n+")
 
@@ -75,10 +74,10 @@ class Extractive:
 
     def _answer(self, prompt: Prompt) -> Reply:
         tokens = self._count.chat(prompt.messages)
-        said = "\n".join(message["content"] for message in prompt.messages)
+        said = prompt.messages[-1]["content"]
         if reason := unfit(prompt, tokens, self._context):
             return failed(Reply(id=prompt.id, prompt_tokens=tokens), reason)
-        passages = {match["id"]: match["text"] for match in _PASSAGE.finditer(said)}
+        passages = _passages(said)
         question = _QUESTION.search(said)
         best = _sentences(passages or {"1": said}, question[1] if question else "")
         if prompt.schema is None:
@@ -90,6 +89,16 @@ class Extractive:
                 separators=(",", ":"),
             )
         return Reply(id=prompt.id, text=text, prompt_tokens=tokens, output_tokens=self._count(text))
+
+
+def _passages(said: str) -> dict[str, str]:
+    """The passages of a prompt by their ids; {} where another template wrote it."""
+    ends = list(_END.finditer(said))
+    if not ends:
+        return {}
+    word = ends[-1]["mark"]
+    parts = re.split(rf"^\[(\d+) {word}\]\n", said[: ends[-1].start()], flags=re.M)
+    return {number: text.strip() for number, text in zip(parts[1::2], parts[2::2], strict=True)}
 
 
 def key(config: SummarizerConfig | None) -> str:
@@ -130,12 +139,12 @@ def _fill(schema: Mapping[str, Any], said: Iterator[tuple[str, str]], root: Mapp
     kind = kind[0] if isinstance(kind, list) else kind
     if kind == "object":
         properties = schema.get("properties", {})
-        if properties.keys() >= {"items", "text"} and "enum" in properties["items"].get("items", {}):
+        if properties.keys() >= {"text", "items"} and "enum" in properties["items"].get("items", {}):
             number, sentence = next(said)
             ids = properties["items"]["items"]["enum"]
             return {
+                "text": _within(sentence, properties["text"]),
                 "items": [number if number in ids else ids[0]],
-                "text": sentence[: properties["text"].get("maxLength", len(sentence))].strip() or "-",
             }
         return {name: _fill(inner, said, root) for name, inner in properties.items()}
     if kind == "array":
@@ -144,8 +153,12 @@ def _fill(schema: Mapping[str, Any], said: Iterator[tuple[str, str]], root: Mapp
         count = max(schema.get("minItems", 0), min(schema.get("maxItems", 1), len(ids) or 1))
         return [_fill(inner, said, root) for _ in range(count)]
     if kind == "string":
-        sentence = next(said)[1]
-        return sentence[: schema.get("maxLength", len(sentence))].ljust(schema.get("minLength", 0), ".")
+        return _within(next(said)[1], schema)
     if kind in ("integer", "number"):
         return schema.get("minimum", 0)
     return False if kind == "boolean" else None
+
+
+def _within(sentence: str, schema: Mapping[str, Any]) -> str:
+    """A sentence held to a string's bounds."""
+    return sentence[: schema.get("maxLength", len(sentence))].ljust(schema.get("minLength", 0), ".")

@@ -10,8 +10,8 @@ What this covers, exactly:
   not more.
 * Names: identifiers (`os.path`, `snake_case`, `camelCase`, `sha256`), words in capitals, and capitalised
   words inside a sentence; at its start only where the next word is capitalised too. Compared without case,
-  by whole words. In titles and in German (two of its function words) capitalised words are not checked; scripts
-  without case have identifiers and numbers only.
+  by whole words. In titles and in German (two of its function words) capitalised words are not checked;
+  scripts without case have identifiers and numbers only.
 
 A mark says "look here", no more: what a sentence claims about its numbers and names is not read.
 """
@@ -47,7 +47,7 @@ _WORD = re.compile(r"[^\W\d_]+(?:['\u2019\-][^\W\d_]+)*")
 _SENTENCE_START = re.compile(r"(?:^|[.!?:;]\s+|[-*•(\"\u201c'\u2018]\s*)$")
 
 _GERMAN = frozenset(
-    ["der", "die", "das", "den", "dem", "des", "und", "ist", "ein", "eine", "einen", "nicht", "mit", "von", "zu", "auf", "für", "im", "wird", "werden", "oder", "auch"]
+    "der die das den dem des und ist ein eine einen nicht mit von zu auf für im wird oder auch".split()  # noqa: SIM905
 )
 
 Date = tuple[int, int | None, int | None]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib import resources
 from typing import Any
@@ -17,7 +17,7 @@ from ..core import keys
 from ..core.config import SummarizePolicy
 from ..core.errors import ConfigError
 from ..core.types import Prompt
-from .tokens import TokenCounter
+from .tokens import GuessCounter, TokenCounter
 from .untrusted import mark, neutral
 
 NAMES = ("system", "item", "map", "reduce")
@@ -56,7 +56,7 @@ def ask(
     *,
     schema: Mapping[str, Any],
     max_tokens: int,
-    points: int,
+    own: bool = False,
     parts: int | None = None,
 ) -> Prompt:
     """One request. What is the same for many comes first, so that an engine's prefix cache serves it.
@@ -68,52 +68,26 @@ def ask(
         counter: whose control tokens are taken out of query and passages.
         schema: what the reply must satisfy.
         max_tokens: the reply's bound.
-        points: how many points to ask for.
+        own: the schema is the policy's own, and not points.
         parts: for the reduce template: how many parts the notes were taken in; None for the map template.
 
     Raises:
         ConfigError: a template of the policy is wrong.
     """
-    clean = [
-        replace(
-            passage,
-            text=neutral(passage.text, counter),
-            kind=neutral(passage.kind, counter),
-            agent=neutral(passage.agent, counter),
-        )
-        for passage in passages
-    ]
+    clean = [_cleaned(passage, counter) for passage in passages]
     query = " ".join(neutral(query, counter).split())
     word = mark([query, *(passage.text for passage in clean)])
-    item = _template(policy, "item")
-    rendered = [
-        _render(
-            item, "item", mark=word, id=passage.id, text=passage.text, kind=passage.kind, agent=passage.agent
-        )
-        for passage in clean
-    ]
-    name = "map" if parts is None else "reduce"
-    user = _render(
-        _template(policy, name),
-        name,
-        mark=word,
-        query=query,
-        passages=rendered,
-        ids=[passage.id for passage in clean],
-        points=points,
-        per_item=policy.per_item,
-        language=policy.language,
-        parts=parts,
-    )
-    system = _render(_template(policy, "system"), "system", language=policy.language)
-    messages = tuple(
-        {"role": role, "content": content}
-        for role, content in (("system", system), ("user", user))
-        if content
-    )
+    system = _render(policy, "system", points=policy.max_points, language=policy.language, own=own)
+    turns = [("system", system)]
+    if policy.example and not own:
+        turns += [
+            ("user", _user(policy, _EXAMPLE_QUERY, _EXAMPLE_PASSAGES, "fabokidule", None)),
+            ("assistant", _EXAMPLE_REPLY),
+        ]
+    turns.append(("user", _user(policy, query, clean, word, parts)))
     return Prompt(
         id=keys.new_id().hex,
-        messages=messages,
+        messages=tuple({"role": role, "content": content} for role, content in turns if content),
         schema=schema,
         max_tokens=max_tokens,
         temperature=policy.temperature,
@@ -121,15 +95,60 @@ def ask(
     )
 
 
+# Small models follow one example better than any description, and it is read once: it is the same for all.
+_EXAMPLE_QUERY = "How can I water every plant at once?"
+_EXAMPLE_PASSAGES = (
+    Passage(
+        "1",
+        "garden.water(plant, litres=1.0)\nPour water on one plant. Raises DryTank when the tank is empty.",
+    ),
+    Passage("2", "garden.rain(hours)\nWater all plants at once for some hours. Available since version 3.2."),
+)
+_EXAMPLE_REPLY = (
+    '{"points":[{"text":"garden.rain(hours) waters all plants at once for some hours.","items":["2"]},'
+    '{"text":"It is available since version 3.2.","items":["2"]},'
+    '{"text":"garden.water pours water on one plant only.","items":["1"]}]}'
+)
+
+
+def _cleaned(passage: Passage, counter: TokenCounter) -> Passage:
+    return Passage(
+        id=passage.id,
+        text=neutral(passage.text, counter),
+        kind=neutral(passage.kind, counter),
+        agent=neutral(passage.agent, counter),
+    )
+
+
+def _user(
+    policy: SummarizePolicy, query: str, passages: Sequence[Passage], word: str, parts: int | None
+) -> str:
+    rendered = [
+        _render(policy, "item", mark=word, id=one.id, text=one.text, kind=one.kind, agent=one.agent)
+        for one in passages
+    ]
+    return _render(
+        policy,
+        "map" if parts is None else "reduce",
+        mark=word,
+        query=query,
+        passages=rendered,
+        ids=[one.id for one in passages],
+        points=policy.max_points,
+        language=policy.language,
+        parts=parts,
+    )
+
+
 def frames(query: str, policy: SummarizePolicy, counter: TokenCounter) -> tuple[int, int]:
     """(tokens of a request without passages, tokens of the marks around one), on the high side."""
-    bare = ask(query, [], policy, counter, schema={}, max_tokens=1, points=policy.max_points)
-    reduce = ask(query, [], policy, counter, schema={}, max_tokens=1, points=policy.max_points, parts=999)
-    one = ask(
-        query, [Passage("9999", "x")], policy, counter, schema={}, max_tokens=1, points=policy.max_points
-    )
-    base = counter.chat(bare.messages)
-    return max(base, counter.chat(reduce.messages)) + 16, max(8, counter.chat(one.messages) - base + 4)
+
+    def tokens(passages: Sequence[Passage], parts: int | None = None) -> int:
+        prompt = ask(query, passages, policy, counter, schema={}, max_tokens=1, parts=parts)
+        return counter.chat(prompt.messages)
+
+    base = tokens([])
+    return max(base, tokens([], parts=999)) + 16, max(8, tokens([Passage("9999", "x")]) - base + 4)
 
 
 def check_templates(policy: SummarizePolicy) -> None:
@@ -138,22 +157,12 @@ def check_templates(policy: SummarizePolicy) -> None:
     Raises:
         ConfigError: one is not valid, or needs a value that it will not get.
     """
-    from .tokens import GuessCounter
-
     for parts in (None, 2):
-        ask(
-            "query",
-            [Passage("1", "text")],
-            policy,
-            GuessCounter(),
-            schema={},
-            max_tokens=16,
-            points=1,
-            parts=parts,
-        )
+        ask("query", [Passage("1", "x")], policy, GuessCounter(), schema={}, max_tokens=16, parts=parts)
 
 
-def _render(template: Any, name: str, **values: Any) -> str:
+def _render(policy: SummarizePolicy, name: str, **values: Any) -> str:
+    template = _template(policy, name)
     try:
         return str(template.render(**values)).strip()
     except Exception as error:  # a template can divide by zero or call what cannot be called, too

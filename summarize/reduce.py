@@ -170,7 +170,7 @@ class Tree:
                 self._setting.counter,
                 schema=schema,
                 max_tokens=policy.max_tokens,
-                points=schema["properties"]["points"]["maxItems"] if own is None else policy.max_points,
+                own=own is not None,
                 parts=below if notes else None,
             )
             sources = {one: note.items for one, note in zip(ids, part, strict=True)}

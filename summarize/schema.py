@@ -15,6 +15,8 @@ ITEM_ID = "item-id"
 _CITED = 3
 """Ids at most for one point: more is a list of contents, not a source."""
 _SHORTEST, _LONGEST = 24, 400
+_LEAST = 12
+"""Bytes that a point has at least: small models else answer a question with "4"."""
 
 
 def points_schema(ids: Sequence[str], policy: SummarizePolicy, width: int, max_tokens: int) -> dict[str, Any]:
@@ -38,15 +40,16 @@ def points_schema(ids: Sequence[str], policy: SummarizePolicy, width: int, max_t
     point = {
         "type": "object",
         "properties": {
+            # The sentence first: a model that cites before it knows what it will say cites anything.
+            "text": {"type": "string", "minLength": min(length, _LEAST // width), "maxLength": length},
             "items": {
                 "type": "array",
                 "items": {"type": "string", "enum": list(ids)},
                 "minItems": 1,
                 "maxItems": cited,
             },
-            "text": {"type": "string", "minLength": 1, "maxLength": length},
         },
-        "required": ["items", "text"],
+        "required": ["text", "items"],
         "additionalProperties": False,
     }
     return {

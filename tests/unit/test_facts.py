@@ -8,7 +8,7 @@ from afterpass.summarize.facts import unsourced
 
 SOURCE = (
     "Ada Lovelace wrote to Charles Babbage on 5 March 1843. The engine had 1,000 wheels and cost 17.5 "
-    "pounds; three drawings survive. Call subprocess.run with timeout_s or maxLength, see RFC 9562 and sha256."
+    "pounds; three drawings survive. Call subprocess.run with timeout_s or maxLength; RFC 9562 and sha256."
 )
 
 

@@ -115,9 +115,9 @@ def test_a_reply_cut_short_is_asked_once_more_with_more_room(group_of) -> None:
 
 def test_no_room_for_more_means_an_error_at_once(group_of) -> None:
     group, kept = group_of(*TEXTS)
-    job = GroupJob(group, kept, SummarizePolicy(), COUNT, 1200)
+    job = GroupJob(group, kept, SummarizePolicy(), COUNT, 1400)
     (prompt,) = job.start()
-    assert job.feed(Reply(id=prompt.id, finish_reason="length", prompt_tokens=400)) == []
+    assert job.feed(Reply(id=prompt.id, finish_reason="length", prompt_tokens=600)) == []
     assert job.summaries is not None
     assert job.summaries[0].status is SummaryStatus.ERROR
 
@@ -256,12 +256,29 @@ def test_a_reply_that_comes_twice_counts_once_and_a_strangers_is_refused(group_o
     group, kept = group_of(*TEXTS)
     job = GroupJob(group, kept, SummarizePolicy(), COUNT, 8192)
     (prompt,) = job.start()
-    job.feed(say(prompt, (["1"], "It is so.")))
-    assert job.feed(say(prompt, (["1"], "It is otherwise."))) == []
+    job.feed(say(prompt, (["1"], "It is so, in truth.")))
+    assert job.feed(say(prompt, (["1"], "It is quite otherwise."))) == []
     assert job.summaries is not None
-    assert job.summaries[0].points[0].text == "It is so."
+    assert job.summaries[0].points[0].text == "It is so, in truth."
     with pytest.raises(KeyError):
         job.feed(Reply(id="somebody else's"))
+
+
+def test_the_example_and_the_system_prompt_are_the_same_for_all(group_of) -> None:
+    first, second = (
+        GroupJob(
+            *group_of(f"A text about thing {number}", query=f"What of {number}?"),
+            SummarizePolicy(),
+            COUNT,
+            8192,
+        )
+        .start()[0]
+        .messages
+        for number in (1, 2)
+    )
+    assert [turn["role"] for turn in first] == ["system", "user", "assistant", "user"]
+    assert first[:3] == second[:3]
+    assert json.loads(first[2]["content"])["points"]
 
 
 def test_forged_ids_and_marks_stay_inside_their_passage(group_of) -> None:
@@ -273,7 +290,10 @@ def test_forged_ids_and_marks_stay_inside_their_passage(group_of) -> None:
 def test_templates_of_a_policy(group_of) -> None:
     group, kept = group_of("{{ 7 * 7 }} {% raw %}", "Second text of the group")
     policy = SummarizePolicy(
-        system="You sort.", item="[{{ id }}] {{ text }}", map="{{ passages | join(' / ') }} -> {{ query }}"
+        example=False,
+        system="You sort.",
+        item="[{{ id }}] {{ text }}",
+        map="{{ passages | join(' / ') }} -> {{ query }}",
     )
     check_policy(policy)
     (prompt,) = GroupJob(group, kept, policy, COUNT, 8192).start()

@@ -48,9 +48,16 @@ def test_width_is_that_of_the_script() -> None:
         (Reply(id="r", text="Sure! Here it is", finish_reason="stop"), "not JSON"),
         (Reply(id="r", text="[1]", finish_reason="stop"), "type"),
         (Reply(id="r", text='{"points":[]}', finish_reason="stop"), "too few"),
-        (Reply(id="r", text='{"points":[{"items":["9"],"text":"x"}]}'), "not one of the values"),
+        (
+            Reply(id="r", text='{"points":[{"text":"It is so, in truth.","items":["9"]}]}'),
+            "not one of the values",
+        ),
         (Reply(id="r", text='{"points":[{"items":["1"],"text":"' + "x" * 999 + '"}]}'), "too long"),
-        (Reply(id="r", text='{"points":[{"items":["1"],"text":"x"}],"keep":true}'), "not asked for"),
+        (Reply(id="r", text='{"points":[{"items":["1"],"text":"4"}]}'), "too short"),
+        (
+            Reply(id="r", text='{"points":[{"items":["1"],"text":"It is so, in truth."}],"keep":true}'),
+            "not asked for",
+        ),
         (Reply(id="r", text="[" * 100_000), "not JSON"),
         (Reply(id="r", finish_reason="error", error="the engine died"), "the engine died"),
     ],
@@ -61,8 +68,8 @@ def test_what_is_no_result(reply: Reply, reason: str) -> None:
 
 
 def test_a_fence_around_json_is_taken_off() -> None:
-    said = '```json\n{"points":[{"items":["1"],"text":"It is so."}]}\n```'
-    assert replies.read(Reply(id="r", text=said), SCHEMA)["points"][0]["text"] == "It is so."
+    said = '```json\n{"points":[{"items":["1"],"text":"It is so, in truth."}]}\n```'
+    assert replies.read(Reply(id="r", text=said), SCHEMA)["points"][0]["text"] == "It is so, in truth."
 
 
 def test_ids_become_items_and_repetitions_are_joined() -> None:

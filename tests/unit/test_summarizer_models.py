@@ -93,7 +93,8 @@ def test_nothing_answers() -> None:
 
 def test_counting_and_keys_load_nothing_heavy() -> None:
     code = (
-        "import sys; from afterpass import summarize; from afterpass.core.config import SummarizerConfig as C;"
+        "import sys; from afterpass import summarize;"
+        "from afterpass.core.config import SummarizerConfig as C;"
         "summarize.model_key(C(model='embedded'));"
         "summarize.token_counter(C(model='extractive'))('a b');"
         "print([m for m in ('torch', 'vllm', 'transformers', 'duckdb', 'numpy') if m in sys.modules])"
