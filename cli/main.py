@@ -47,7 +47,7 @@ ENTRIES = {
         _READ,
         "Tell where something came from, how it was judged, by what, why, and what became of it.",
     ),
-    "history": Entry("history", _READ, "List the sweeps, newest first."),
+    "history": Entry("history", _READ, "The sweeps there were; one of them; what changed between two."),
     "export": Entry(
         "export",
         _READ,

@@ -99,6 +99,7 @@ class Account:
             "refused": self.ingest["refused"],
             "quarantined": self.ingest["quarantined"],
             "tokens": _counts(self.tokens, "scored", "prompt", "cached_prompt", "output"),
+            "replies_cached": self.tokens["replies_cached"],
             "seconds": {name: round(value, 3) for name, value in sorted(self.seconds.items())},
             "engine_share": self.engine_share,
             "models": self.models,

@@ -11,8 +11,7 @@ import random
 import sys
 from pathlib import Path
 
-import afterpass
-
+from ... import close, flush, record
 from .corpus import Passage
 from .library import Library
 from .questions import Question, questions
@@ -29,7 +28,7 @@ def main() -> None:
     for question in questions():
         found = gather(name, question, library)
         for step, passage in enumerate(found):
-            afterpass.record(
+            record(
                 passage.text,
                 query=question.text,
                 group=question.name,
@@ -40,8 +39,8 @@ def main() -> None:
                 meta={"symbol": passage.symbol},
             )
         print(json.dumps({"agent": name, "question": question.name, "recorded": len(found)}), flush=True)
-    afterpass.close(run=f"demo-{name}")
-    if not afterpass.flush(30):
+    close(run=f"demo-{name}")
+    if not flush(30):
         sys.exit("the recorded passages did not reach the disk")
 
 

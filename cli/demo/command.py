@@ -70,9 +70,9 @@ def _run(home: Home, config: Path | None, quick: bool) -> dict[str, Any]:
     _plan(home, config, quick)
     command = _command(home, config, "sweep", "--json", "--progress", "json")
     command += ["--no-summaries"] if quick else []
-    first = _sweep(command, kill_at=HALF)
+    first = _sweep(command, kill_in="scoring" if quick else "summarising")
     show.killed(first, home)
-    second = _sweep(command, kill_at=None) if first.killed else first
+    second = _sweep(command, kill_in=None) if first.killed else first
     found = result(home, library)
     show.outcome(found, settings, quick)
     show.receipt(found, first, second, recorded)
@@ -181,18 +181,17 @@ class Swept:
     account: dict[str, Any] = field(default_factory=dict)
 
 
-def _sweep(command: list[str], *, kill_at: float | None) -> Swept:
-    """Run a sweep in a process of its own and draw its progress; kill -9 it at a share of its work."""
+def _sweep(command: list[str], *, kill_in: str | None) -> Swept:
+    """Run a sweep in a process of its own and draw its progress; kill -9 it half-way through a phase."""
     from ...core.errors import AfterpassError
     from ..progress import progress
     from .show import heading
 
-    heading(
-        "A sweep, to be killed half-way" if kill_at is not None else "The same sweep again: it carries on"
-    )
+    heading("A sweep, to be killed half-way" if kill_in else "The same sweep again: it carries on")
     drawn = progress()
     began = time.perf_counter()
     swept = Swept()
+    family: list[int] = []
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
     assert process.stdout is not None
@@ -200,7 +199,7 @@ def _sweep(command: list[str], *, kill_at: float | None) -> Swept:
     for line in process.stderr:
         if not meter.take(line):
             drawn.note(line.rstrip("\n"))
-        if kill_at is not None and meter.share >= kill_at:
+        if kill_in and meter.share(kill_in) >= HALF:
             family = _family(process.pid)
             process.send_signal(signal.SIGKILL)
             swept.killed, swept.at = True, meter.where
@@ -250,11 +249,10 @@ class _Meter:
             self._drawn.note(event["text"])
         return True
 
-    @property
-    def share(self) -> float:
-        """How much of the scoring is done: the phase in which the demo's sweep is killed."""
-        total = self._total.get("scoring", 0)
-        return self._done.get("scoring", 0) / total if total and self._name == "scoring" else 0.0
+    def share(self, phase: str) -> float:
+        """How much of a phase is done; 0 while the sweep is in another."""
+        total = self._total.get(phase, 0)
+        return self._done[phase] / total if total and self._name == phase else 0.0
 
     @property
     def where(self) -> str:

@@ -25,7 +25,7 @@ class Question:
 
 def questions() -> list[Question]:
     """All of them, from questions.toml."""
-    text = (resources.files(__package__) / "questions.toml").read_text("utf-8")
+    text = (resources.files("afterpass.cli.demo") / "questions.toml").read_text("utf-8")
     return [
         Question(
             name=f"question {number:02}",

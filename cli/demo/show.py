@@ -186,9 +186,10 @@ def receipt(found: Result, first: Swept, second: Swept, recorded: dict[str, int]
         f"+ {items['errors']:,} errors; {sum(recorded.values()):,} were recorded"
     )
     pairs, tokens, seconds = account["pairs"], account["tokens"], account["seconds"]
+    again = f"{account['items']['cached']:,} scores and {account['replies_cached']:,} replies"
     say(
         f"pairs      {found.scores:,} scored in all for {items['seen']:,} items: {items['duplicates']:,} "
-        f"duplicates were saved; {account['items']['cached']:,} scores of the killed sweep were used again"
+        f"duplicates were saved; {again} of the killed sweep were used again"
     )
     say(
         f"tokens     the second sweep: {tokens['scored']:,} scored, {tokens['prompt']:,} prompt, "
