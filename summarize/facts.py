@@ -9,8 +9,8 @@ What this covers, exactly:
   compared by value, so that a source may write them another way. A point may be less exact than its source,
   not more.
 * Names: identifiers (`os.path`, `snake_case`, `camelCase`, `sha256`), words in capitals, and capitalised
-  words inside a sentence; at its start only where the next word is capitalised too. Compared without case,
-  by whole words. In titles and in German (two of its function words) capitalised words are not checked;
+  words inside a sentence; at its start only where the next word is capitalised too (and is no acronym).
+  Compared without case, by whole words. In titles and in German (two of its function words) capitalised words are not checked;
   scripts without case have identifiers and numbers only.
 
 A mark says "look here", no more: what a sentence claims about its numbers and names is not read.
@@ -161,6 +161,7 @@ def _names(text: str) -> list[str]:
         paired = (
             following is not None
             and following[0][0].isupper()
+            and not following[0].isupper()  # "See RFC 9562" starts with no name
             and rest[match.end() : following.start()] == " "
         )
         camel = len(word) > 2 and word[1:] != word[1:].lower() and not word.isupper()

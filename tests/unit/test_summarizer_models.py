@@ -66,7 +66,7 @@ def test_the_key_names_what_could_change_an_answer(folder: Path) -> None:
     key = summarize.model_key(config)
     assert key == summarize.model_key(config)
     changed = [
-        {"dtype": "float32"},
+        {"dtype": "float16"},
         {"max_model_len": 1024},
         {"engine": {"quantization": "fp8"}},
         {"revision": "v2"},
