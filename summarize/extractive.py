@@ -74,9 +74,9 @@ class Extractive:
 
     def _answer(self, prompt: Prompt) -> Reply:
         tokens = self._count.chat(prompt.messages)
-        said = prompt.messages[-1]["content"]
         if reason := unfit(prompt, tokens, self._context):
             return failed(Reply(id=prompt.id, prompt_tokens=tokens), reason)
+        said = prompt.messages[-1]["content"]
         passages = _passages(said)
         question = _QUESTION.search(said)
         best = _sentences(passages or {"1": said}, question[1] if question else "")

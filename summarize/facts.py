@@ -10,8 +10,8 @@ What this covers, exactly:
   not more.
 * Names: identifiers (`os.path`, `snake_case`, `camelCase`, `sha256`), words in capitals, and capitalised
   words inside a sentence; at its start only where the next word is capitalised too (and is no acronym).
-  Compared without case, by whole words. In titles and in German (two of its function words) capitalised words are not checked;
-  scripts without case have identifiers and numbers only.
+  Compared without case, by whole words. In titles and in German (two of its function words) capitalised
+  words are not checked; scripts without case have identifiers and numbers only.
 
 A mark says "look here", no more: what a sentence claims about its numbers and names is not read.
 """

@@ -168,7 +168,8 @@ def test_chat_style(folders: dict[str, Path]) -> None:
     expected = []
     for text in TEXTS:
         prompt = (
-            f"<|im_start|>system\n{system}<|im_end|>\n<|im_start|>user\n<Instruct>: {task}\n<Query>: {QUERY}\n"
+            f"<|im_start|>system\n{system}<|im_end|>\n<|im_start|>user\n<Instruct>: {task}\n"
+            f"<Query>: {QUERY}\n"
             f"<Document>: {text}<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
         )
         logits = model(**tokenizer(prompt, return_tensors="pt")).logits[0, -1].detach()
