@@ -252,7 +252,7 @@ def _engine(seam: str, config: Config, name: str) -> Iterator[Check]:
     """Whether the package that runs a model is installed; it is not imported."""
     if seam == "rerank":
         model = config.rerank.models[name]
-        needs = [] if model.model == "lexical" or model.backend == "triton" else ["torch"]
+        needs = [] if model.model == "lexical" else ["torch"]
     else:
         writer = config.summarize.models[name]
         needs = [] if writer.model == "extractive" or writer.backend == "openai" else ["vllm"]

@@ -171,8 +171,6 @@ def _where(seam: str, model: Any) -> Path | str | None:
         from ..rerank.kinds import Kind, recognise
 
         rerank.check(model)
-        if model.backend == "triton":
-            return str(model.url)
         spec = recognise(model)
         if spec is None:
             return None

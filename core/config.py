@@ -79,7 +79,7 @@ class ScorerConfig(_Section):
     """One of "embedded", a local folder, or a hub name."""
     revision: str | None = None
     """A hub model's commit or tag."""
-    backend: Literal["auto", "torch", "onnx", "openvino", "triton"] = "auto"
+    backend: Literal["auto", "torch", "onnx", "openvino"] = "auto"
     """What runs the model; "auto" takes the best one present."""
     dtype: Literal["auto", "float32", "bfloat16", "float16", "int8"] = "auto"
     """The weights' precision; logits are float32 always."""
@@ -97,8 +97,6 @@ class ScorerConfig(_Section):
     """Tokens in a batch, padding included."""
     threads: int | None = Field(default=None, ge=1)
     """Threads of the processor; all cores where not given."""
-    url: str | None = None
-    """For `backend = "triton"`."""
 
     @model_validator(mode="after")
     def _room_for_text(self) -> ScorerConfig:
@@ -154,6 +152,8 @@ class DecidePolicy(_Section):
     """Drop what scores below."""
     min_probability: float | None = Field(default=None, ge=0, le=1)
     """Drop what is less probably relevant; needs a calibration."""
+    max_miss: float | None = Field(default=None, gt=0, lt=1)
+    """Drop below the threshold that `afterpass calibrate --max-miss` found, and only while its promise holds."""
     min_keep: int = Field(default=0, ge=0)
     """Keep at least so many of the best, whatever the thresholds say."""
     keep_share: float | None = Field(default=None, ge=0, le=1)

@@ -27,12 +27,8 @@ def check(config: ScorerConfig) -> None:
     Raises:
         ModelNotFound: a path that is not there.
         NotAReranker: a bi-encoder, a plain language model, a classifier of something else, remote code.
-        ConfigError: lengths that leave no room, a Triton backend without a url.
+        ConfigError: lengths that leave no room.
     """
-    if config.backend == "triton":
-        if not config.url:
-            raise ConfigError('backend = "triton" needs a url', hint='set url = "localhost:8001", say')
-        return
     recognise(config)
 
 
@@ -45,10 +41,6 @@ def model_key(config: ScorerConfig) -> str | None:
     Raises:
         ModelNotFound, NotAReranker, ConfigError: as `check`.
     """
-    if config.backend == "triton":
-        from .backends.triton import key
-
-        return key(config)
     spec = recognise(config)
     if spec is None:
         return None
@@ -66,10 +58,6 @@ def load(config: ScorerConfig) -> Scorer:
         EngineMissing: a backend's package is not installed.
     """
     check(config)
-    if config.backend == "triton":
-        from .backends.triton import TritonScorer
-
-        return TritonScorer(config)
     spec = recognise(config)
     if spec is None:
         download(config)
@@ -97,7 +85,7 @@ def prepare(config: ScorerConfig) -> Choice | None:
         As `load`.
     """
     load(config).close()
-    spec = None if config.backend == "triton" else recognise(config)
+    spec = recognise(config)
     return choice.kept(spec, config) if spec else None
 
 
