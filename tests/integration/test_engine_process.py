@@ -124,7 +124,9 @@ def descendants_gone(pids: list[int], seconds: float = 5.0) -> bool:
 def test_close_takes_grandchildren_along(log: Path) -> None:
     process = engine(log, "load_with_family")
     process.start()
-    family = [child.pid for child in psutil.Process().children(recursive=True)]
+    guard = psutil.Process(process.about["pid"]).parent()
+    assert guard is not None
+    family = [guard.pid, *(child.pid for child in guard.children(recursive=True))]
     assert len(family) == 3  # guard, model, grandchild
     process.close()
     assert descendants_gone(family)
