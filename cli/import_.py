@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from ..core.config import Config
     from ..core.types import Item
     from ..store.formats import Bad, Options, Skipped
+    from ..sweep.progress import Progress
 
 EXAMPLES = examples(
     '# Our own JSONL: {"text": ..., "query": ..., "run": ...} a line',
@@ -29,6 +31,7 @@ EXAMPLES = examples(
 )
 
 SHOWN = 5
+TOLD_EVERY = 500
 PARTIAL = 3
 
 
@@ -74,6 +77,7 @@ def import_(
     there was such. A busy ledger loses nothing: the next sweep takes in what waits.
     """
     from ..store.formats import FieldMap, Options
+    from .progress import Style, progress
 
     place = home_at(home)
     settings = load_config(config, place)
@@ -91,17 +95,23 @@ def import_(
             "kind": kind,
         },
     )
+    drawn = progress(Style.BAR if sys.stderr.isatty() else Style.NONE)
     with _paths(files) as paths:
-        tallies = [_Tally(name, path, settings) for name, path in paths]
+        drawn.phase("reading", None, "records")
+        tallies = [_Tally(name, path, settings, drawn) for name, path in paths]
         if dry_run:
             for tally in tallies:
                 for _ in tally.read(options):
                     pass
+            drawn.finish()
             _show_dry(tallies, json)
         else:
             from ..store.importer import import_files
 
-            report = import_files(place, settings.store, [(t.name, t.read(options)) for t in tallies])
+            try:
+                report = import_files(place, settings.store, [(t.name, t.read(options)) for t in tallies])
+            finally:
+                drawn.finish()
             _show(tallies, report, place.root, json)
     if any(tally.bad for tally in tallies):
         raise typer.Exit(PARTIAL)
@@ -114,6 +124,8 @@ class _Tally:
     name: str
     path: Path
     config: Config
+    drawn: Progress
+    seen: int = 0
     items: int = 0
     no_query: int = 0
     blank: int = 0
@@ -128,6 +140,9 @@ class _Tally:
         from ..store.formats import Bad, Skipped, read
 
         for found in read(self.path, options):
+            self.seen += 1
+            if self.seen % TOLD_EVERY == 0:
+                self.drawn.advance(TOLD_EVERY)
             if isinstance(found, Bad):
                 self.bad[found.reason] += 1
                 self.first_bad += [found] if len(self.first_bad) < SHOWN else []
@@ -304,7 +319,6 @@ def _check_policy(policy: str, config: Config) -> None:
 def _paths(files: list[str]) -> Iterator[list[tuple[str, Path]]]:
     """(name, path) of each file; stdin becomes a file of its own, since files are read more than once."""
     import shutil
-    import sys
     import tempfile
 
     from ..core.errors import InputError
@@ -316,7 +330,8 @@ def _paths(files: list[str]) -> Iterator[list[tuple[str, Path]]]:
     if "-" not in files:
         yield [(name, Path(name)) for name in files]
         return
-    with tempfile.NamedTemporaryFile(prefix="afterpass-stdin-") as copy:
-        shutil.copyfileobj(sys.stdin.buffer, copy)
-        copy.flush()
-        yield [(name, Path(copy.name) if name == "-" else Path(name)) for name in files]
+    with tempfile.TemporaryDirectory(prefix="afterpass-") as folder:
+        copy = Path(folder) / "stdin"  # its name may become a run's: always the same one
+        with copy.open("wb") as target:
+            shutil.copyfileobj(sys.stdin.buffer, target)
+        yield [("stdin", copy) if name == "-" else (name, Path(name)) for name in files]

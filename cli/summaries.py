@@ -16,7 +16,7 @@ from .options import (
     RunOption,
     examples,
 )
-from .output import emit_rows, line, note
+from .output import emit_rows, line, note, one_line
 from .reading import reading_anyway, summary_json
 
 if TYPE_CHECKING:
@@ -71,12 +71,11 @@ def show(row: SummaryRow) -> None:
     line(f"{row.group_ref}{item}  {row.query or row.group or ''}{marked}")
     if row.reason:
         line(f"  ({row.reason})")
-    if row.points:
-        for point in row.points:
-            sources = ", ".join(reference("i", item) for item in point.items) or "no source"
-            marked = f"  [{', '.join(point.marks)}]" if point.marks else ""
-            line(f"  - {point.text}  ({sources}){marked}")
-    elif row.text:
+    for point in row.points:
+        sources = ", ".join(reference("i", item) for item in point.items) or "no source"
+        marked = f"  [{', '.join(point.marks)}]" if point.marks else ""
+        line(f"  - {one_line(point.text, 300)}  ({sources}){marked}")
+    if not any(point.items for point in row.points):  # extracts, under their own label
         for text in row.text.splitlines():
             line(f"  {text}")
     line()

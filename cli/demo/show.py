@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...summarize.extracts import LABEL
+from ...summarize.replies import NOTHING_SAID
+from ...summarize.support import NO_POINT_PASSED
 from ..output import line, one_line, printable, span
 
 if TYPE_CHECKING:
@@ -157,24 +159,23 @@ def _summary(answered: Answered, numbers: dict[Any, int], reference: Any) -> Non
     if summary is None:
         say("  no summary yet")
         return
-    if summary.status == "extract" or (summary.status == "done" and not _passed(summary)):
-        why = summary.reason or "no point of the model's passed its check"
+    if summary.status == "extract" or NO_POINT_PASSED in summary.reason:
+        failed = f"none of the model's {len(summary.points)} points passed the check"
+        why = failed if NO_POINT_PASSED in summary.reason else summary.reason
         say(f"  extracts, not a summary ({why}):")
         for text in [row for row in summary.text.splitlines() if row.strip() != LABEL][:3]:
             say(f"    {one_line(text, EXCERPT)}")
         return
     say(f"  summary{f' ({summary.status}: {summary.reason})' if summary.status != 'done' else ''}:")
     for point in summary.points:
+        if NOTHING_SAID in point.marks:
+            continue
         sources = ", ".join(
             f"[{numbers[item]}]" if item in numbers else reference("i", item) for item in point.items
         )
         noted = ", ".join(mark.replace("_", " ") for mark in point.marks if mark != "no_source_found")
         marked = f"  ({noted})" if noted else ""
         say(f"    - {one_line(point.text, 300)} {sources or '[no source found]'}{marked}")
-
-
-def _passed(summary: Any) -> bool:
-    return any("no_source_found" not in point.marks for point in summary.points)
 
 
 def receipt(found: Result, first: Swept, second: Swept, recorded: dict[str, int]) -> None:

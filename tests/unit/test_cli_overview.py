@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -94,3 +96,18 @@ def test_bars_go_on_where_a_phase_was_left(monkeypatch: pytest.MonkeyPatch) -> N
     bars.finish()
     told = [(task.description, task.completed, task.total) for task in bars._drawing.tasks]
     assert told == [("scoring", 20, 20), ("loading", 1, 1)]
+
+
+def test_completion_knows_commands_and_options() -> None:
+    def completed(words: str) -> set[str]:
+        environment = {
+            **os.environ, "_AFTERPASS_COMPLETE": "complete_bash", "COMP_WORDS": words,
+            "COMP_CWORD": str(len(words.split(" ")) - 1),
+        }  # fmt: skip
+        command = Path(sys.executable).parent / "afterpass"
+        done = subprocess.run([command], env=environment, capture_output=True, text=True, check=False)
+        return set(done.stdout.split())
+
+    assert completed("afterpass s") == {"sweep", "summaries", "status"}
+    assert {"--now", "--no-summaries"} <= completed("afterpass sweep --n")
+    assert completed("afterpass quarantine d") == {"drop"}
