@@ -51,6 +51,7 @@ class VllmEngine:
         self._max_in_flight = config.max_in_flight
         self._key = models.model_key(config)
         self._thinks = bool(config.engine.get("reasoning_parser"))
+        self._own_sampling: Mapping[str, Any] = dict(config.engine.get("sampling", {}))
         self._running: dict[str, Prompt] = {}
         self._refused: deque[Reply] = deque()
         self._number = 0
@@ -150,6 +151,7 @@ class VllmEngine:
             max_tokens=prompt.max_tokens,
             structured_outputs=shape,
             output_kind=RequestOutputKind.FINAL_ONLY,
+            **self._own_sampling,
         )
 
     def _reply(self, output: Any) -> Reply:
@@ -228,7 +230,7 @@ def _arguments(
     else:
         arguments["gpu_memory_utilization"] = _gpu_share()
         about["memory"] = {"gpu_memory_utilization": arguments["gpu_memory_utilization"]}
-    own = dict(config.engine)
+    own = {key: value for key, value in config.engine.items() if key != "sampling"}
     if parser := own.pop("reasoning_parser", None):
         arguments["structured_outputs_config"] = {
             **arguments["structured_outputs_config"],
