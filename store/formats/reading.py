@@ -70,7 +70,10 @@ def read(path: Path, options: Options = Options()) -> Iterator[Item | Bad | Skip
     from ...core.config import nearest
 
     if options.format not in FORMATS:
-        raise InputError(f"there is no format {options.format!r}{nearest(options.format, list(FORMATS))}")
+        raise InputError(
+            f"there is no format {options.format!r}{nearest(options.format, list(FORMATS))}",
+            hint=f"--format takes {', '.join(sorted(FORMATS))}; without it the file itself tells",
+        )
     if path.is_dir():
         raise InputError(f"{path} is a folder", hint=f"name its files: {path}/*")
     with opened(path):  # says at once what cannot be opened
