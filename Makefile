@@ -9,7 +9,7 @@ PACKAGES := afterpass.cli afterpass.configs afterpass.core afterpass.hooks after
 
 .DEFAULT_GOAL := help
 .PHONY: help env models demo test lint format types check lock build docs bench clean \
-	test-kill test-faults test-engine test-server check-gpu
+	test-slow test-kill test-faults test-engine test-server check-gpu
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F '\t' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -24,7 +24,7 @@ demo: models ## The whole loop on real input, on this machine (ARGS=--quick: no 
 	.venv/bin/afterpass demo $(ARGS)
 
 test: models ## All tests but those with a target of their own
-	$(PYTEST) -m "not kill and not faults and not server and not gpu" $(ARGS)
+	$(PYTEST) -m "not kill and not faults and not server and not engine and not slow and not gpu" $(ARGS)
 
 lint: env ## ruff: lint and format
 	.venv/bin/ruff check .
@@ -39,6 +39,9 @@ types: env ## mypy --strict on our packages
 	.venv/bin/mypy -m afterpass $(addprefix -p ,$(PACKAGES))
 
 check: lint types test ## What CI runs
+
+test-slow: models ## Tests that take more than 20 s each: the demo, model exports, a training step
+	$(PYTEST) -m "slow and not engine" $(ARGS)
 
 test-kill: models ## Kill sweeps with the real engines
 	$(PYTEST) -m kill $(ARGS)
