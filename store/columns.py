@@ -23,6 +23,13 @@ def uuids(values: Iterable[UUID | None]) -> pa.Array:
     return pa.ExtensionArray.from_storage(pa.uuid(), storage)
 
 
+def uuid_bytes(values: Iterable[bytes | None]) -> pa.Array:
+    """A UUID column of 16 bytes each."""
+    import pyarrow as pa
+
+    return pa.ExtensionArray.from_storage(pa.uuid(), pa.array(list(values), pa.binary(16)))
+
+
 def times(values: Iterable[Any]) -> pa.Array:
     """A TIMESTAMPTZ column of aware datetimes."""
     import pyarrow as pa

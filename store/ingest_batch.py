@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import base64
 import binascii
-import hashlib
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
+from functools import cached_property
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from ..core import keys
-from ..core.types import Item
-from .columns import column, table, times, to_json, uuids
-from .spool import Bad, Segment, item_of
-from .spool_items import clean
+from .columns import column, table, times, to_json, uuid_bytes, uuids
+from .ingest_rows import Place, exact_row, fast_row
+from .spool import Bad, Segment
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -62,7 +63,7 @@ class BadLine:
         Of an import, the same bytes at the same place of the same file: importing it again adds nothing.
         """
         if self.imported:
-            content = hashlib.sha256(self.raw).hexdigest()
+            content = sha256(self.raw).hexdigest()
             return keys.given_item_id("quarantine", f"{self.source}:{self.line}:{self.detail}:{content}")
         return keys.given_item_id("quarantine", f"{self.segment_id}:{self.line}:{self.reason}")
 
@@ -83,36 +84,47 @@ class Source:
         return told if isinstance(told, str) else None
 
 
-@dataclass(slots=True)
+@dataclass
 class Batch:
-    """Columns of items, and what else came: groups, texts, closes, bad lines, segments that ended."""
+    """Items, and what else came: groups, texts, closes, bad lines, segments that ended.
 
-    columns: dict[str, list[Any]] = field(default_factory=lambda: {name: [] for name in _ITEM_COLUMNS})
-    texts: dict[UUID, bytes] = field(default_factory=dict)
-    chars: dict[UUID, int] = field(default_factory=dict)
-    groups: dict[tuple[str, UUID], tuple[str | None, str, str | None]] = field(default_factory=dict)
-    """(namespace, group_id) -> (name, policy, query)."""
+    Ids and hashes are their 16 bytes here: this is the innermost loop of ingest, and Arrow takes them so.
+
+    Attributes:
+        items: a row each, in the order of `_ITEM_COLUMNS`.
+        texts: UTF-8 by hash; `chars` their lengths in characters.
+        groups: (namespace, name, policy, query) by group id.
+        known: by segment, items that this very batch held already.
+        size: bytes of what it holds, about.
+    """
+
+    items: list[tuple[Any, ...]] = field(default_factory=list)
+    texts: dict[bytes, bytes] = field(default_factory=dict)
+    chars: dict[bytes, int] = field(default_factory=dict)
+    groups: dict[bytes, Place] = field(default_factory=dict)
     closes: list[Close] = field(default_factory=list)
     bad: list[BadLine] = field(default_factory=list)
     ended: list[Source] = field(default_factory=list)
+    known: Counter[UUID] = field(default_factory=Counter)
     size: int = 0
-    """Bytes of what it holds, about."""
-    _ids: dict[tuple[str | None, str | None, str, str | None], tuple[UUID, str | None]] = field(
-        default_factory=dict
-    )
-    _seen: dict[UUID, UUID] = field(default_factory=dict)
-    known: dict[UUID, int] = field(default_factory=dict)
-    """By segment: items that this very batch held already."""
+    _group_ids: dict[Place, bytes] = field(default_factory=dict)
+    _seen: dict[bytes, bytes] = field(default_factory=dict)
 
     @property
     def rows(self) -> int:
         """Items in it."""
-        return len(self.columns["item_id"])
+        return len(self.items)
 
     @property
     def is_full(self) -> bool:
         """Whether it should be written before more is read."""
-        return self.size >= BATCH_BYTES or self.rows >= BATCH_ROWS
+        return self.size >= BATCH_BYTES or len(self.items) >= BATCH_ROWS
+
+    @cached_property
+    def columns(self) -> dict[str, tuple[Any, ...]]:
+        """The items by column; call it when all are in."""
+        turned = zip(*self.items, strict=True) if self.items else ((),) * len(_ITEM_COLUMNS)
+        return dict(zip(_ITEM_COLUMNS, turned, strict=True))
 
     def add(self, source: Source, line: int, record: Mapping[str, Any] | Bad) -> None:
         """Take one line of a segment, whatever it is."""
@@ -139,40 +151,30 @@ class Batch:
                 self._quarantine(source, line, "unstorable", str(error), raw)
 
     def _add_item(self, source: Source, line: int, record: Mapping[str, Any]) -> None:
-        try:
-            row, text = _row(item_of(record))
-        except UnicodeEncodeError:  # lone surrogates that a writer let through
-            cleaned, _ = clean(record)
-            flags = [*cleaned.get("flags", ()), "lone_surrogate"]
-            row, text = _row(item_of({**cleaned, "flags": flags}))
-        name, policy, query = row.pop("group")
-        namespace, item_id = row["namespace"], row["item_id"]
-        digest = UUID(bytes=hashlib.sha256(text).digest()[:16])
-        segment_id = source.segment.header.segment_id
-        before = self._seen.get(item_id)
-        if before == digest:
-            self.known[segment_id] = self.known.get(segment_id, 0) + 1
+        row = fast_row(record) or exact_row(record)
+        digest = sha256(row.text).digest()[:16]
+        header = source.segment.header
+        before = self._seen.setdefault(row.item_id, digest)
+        if before is not digest:
+            if before == digest:
+                self.known[header.segment_id] += 1
+            else:
+                detail = conflict(UUID(bytes=row.item_id))
+                self._quarantine(source, line, "id_conflict", detail, to_json(record).encode())
             return
-        if before is not None:
-            self._quarantine(source, line, "id_conflict", _conflict(item_id), to_json(record).encode())
-            return
-        self._seen[item_id] = digest
-        place = (namespace, name, policy, query)
-        if place not in self._ids:
-            self._ids[place] = (keys.group_id(namespace, name, query, policy), query)
-            self.groups[namespace, self._ids[place][0]] = (name, policy, query)
-        row["group_id"] = self._ids[place][0]
-        row["text_hash"] = digest
-        row["segment_id"] = segment_id
-        row["line"] = line
-        row["arrived"] = source.arrived
-        row["settled"] = source.segment.header.settled
-        for column_name, values in self.columns.items():
-            values.append(row[column_name])
+        namespace, name, policy, query = place = row.place
+        group_id = self._group_ids.get(place)
+        if group_id is None:
+            group_id = self._group_ids[place] = keys.group_id(namespace, name, query, policy).bytes
+            self.groups[group_id] = place
+        self.items.append(
+            (row.item_id, namespace, group_id, digest, row.chars, row.blank, *row.rest,
+             header.segment_id.bytes, line, source.arrived, header.settled)
+        )  # fmt: skip
         if digest not in self.texts:
-            self.texts[digest] = text
-            self.chars[digest] = row["chars"]
-        self.size += len(text) + 512
+            self.texts[digest] = row.text
+            self.chars[digest] = row.chars
+        self.size += len(row.text) + 512
 
     def _add_close(self, record: Mapping[str, Any]) -> None:
         namespace, run, group = record.get("namespace", "default"), record.get("run"), record.get("group")
@@ -209,7 +211,7 @@ class Batch:
 
     def items_table(self) -> pa.Table:
         """`incoming`: every item, in order."""
-        made = {"uuid": uuids, "time": times}
+        made = {"uuid": uuid_bytes, "time": times}
         return table(
             {
                 name: made[kind](self.columns[name]) if kind in made else column(self.columns[name], kind)
@@ -219,66 +221,35 @@ class Batch:
 
     def groups_table(self) -> pa.Table:
         """`groups`: each group once."""
-        keys_ = list(self.groups)
-        values = list(self.groups.values())
+        places = list(self.groups.values())
         return table(
             {
-                "namespace": column((namespace for namespace, _ in keys_), "string"),
-                "group_id": uuids(group_id for _, group_id in keys_),
-                "name": column((name for name, _, _ in values), "string"),
-                "policy": column((policy for _, policy, _ in values), "string"),
-                "query": column((query for _, _, query in values), "string"),
-                "query_hash": uuids(None if q is None else keys.content_hash(q) for _, _, q in values),
-                "query_chars": column((None if q is None else len(q) for _, _, q in values), "int32"),
+                "namespace": column((namespace for namespace, _, _, _ in places), "string"),
+                "group_id": uuid_bytes(self.groups),
+                "name": column((name for _, name, _, _ in places), "string"),
+                "policy": column((policy for _, _, policy, _ in places), "string"),
+                "query": column((query for _, _, _, query in places), "string"),
+                "query_hash": uuids(None if q is None else keys.content_hash(q) for _, _, _, q in places),
+                "query_chars": column((None if q is None else len(q) for _, _, _, q in places), "int32"),
             }
         )
 
-    def texts_table(self, wanted: set[UUID]) -> pa.Table:
+    def texts_table(self, wanted: set[bytes]) -> pa.Table:
         """`fresh`: each of these texts once, in order of arrival."""
         import pyarrow as pa
 
         hashes = [digest for digest in self.texts if digest in wanted]
         return table(
             {
-                "text_hash": uuids(hashes),
-                "text": pa.array((self.texts[digest] for digest in hashes), pa.binary()).cast(pa.string()),
-                "chars": column((self.chars[digest] for digest in hashes), "int32"),
+                "text_hash": uuid_bytes(hashes),
+                "text": pa.array([self.texts[digest] for digest in hashes], pa.binary()).cast(pa.string()),
+                "chars": column([self.chars[digest] for digest in hashes], "int32"),
             }
         )
 
 
-def _row(item: Item) -> tuple[dict[str, Any], bytes]:
-    """An item's columns and its text's UTF-8.
-
-    Raises:
-        UnicodeEncodeError: a lone surrogate in one of its texts.
-        OverflowError: a time that no calendar of ours has.
-    """
-    text = item.text.encode()
-    query = item.query if item.query is not None and item.query.strip() else None
-    meta = to_json(item.meta) if item.meta else None
-    for other in (query, meta, item.group_name, item.run, item.step, item.agent, item.kind, item.namespace):
-        if other is not None and not other.isascii():
-            other.encode()
-    return {
-        "item_id": item.item_id,
-        "namespace": item.namespace,
-        "chars": len(item.text),
-        "blank": not item.text or item.text.isspace(),
-        "run_id": item.run,
-        "step": item.step,
-        "kind": item.kind,
-        "agent": item.agent,
-        "meta": meta,
-        "flags": list(item.flags) or None,
-        "created_at": item.created_at.astimezone(UTC),
-        "priority": item.priority,
-        "deadline": None if item.deadline is None else item.deadline.astimezone(UTC),
-        "group": (item.group_name, item.policy, query),
-    }, text
-
-
-def _conflict(item_id: UUID) -> str:
+def conflict(item_id: UUID) -> str:
+    """What is wrong where an id comes with another text."""
     return f"{item_id} is there with another text"
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from uuid import UUID
 
-from .columns import column, table, times, to_json, uuids
-from .ingest_batch import BadLine, Batch
+from .columns import column, table, times, to_json, uuid_bytes, uuids
+from .ingest_batch import BadLine, Batch, conflict
 from .ledger_file import LedgerFile
 from .sqlfiles import sql
 
@@ -69,18 +70,18 @@ class _Writing:
     def _is_new(self, incoming: pa.Table) -> list[bool]:
         """For each item whether it goes in: not what is there, nor (quarantined) its id with another text."""
         with self._file.with_tables(incoming=incoming.select(["item_id"])):
-            there = {row[0]: row[1:] for row in self._file.rows(sql("ingest.items_there"))}
-        columns = self._batch.columns
+            there = {row[0].bytes: row[1:] for row in self._file.rows(sql("ingest.items_there"))}
         mask = [True] * self._batch.rows
         if not there:
             return mask
+        columns = self._batch.columns
         for place, item_id in enumerate(columns["item_id"]):
             if (found := there.get(item_id)) is None:
                 continue
             text_hash, segment_id, seq, group_id, query_hash = found
-            mine = columns["segment_id"][place]
-            query = self._batch.groups[columns["namespace"][place], columns["group_id"][place]][2]
-            if text_hash != columns["text_hash"][place]:
+            mine = UUID(bytes=columns["segment_id"][place])
+            query = self._batch.groups[columns["group_id"][place]][3]
+            if text_hash.bytes != columns["text_hash"][place]:
                 mask[place] = False
                 self._bad.append(self._conflict(place))
             elif query_hash is None and query is not None:
@@ -92,25 +93,28 @@ class _Writing:
         return mask
 
     def _conflict(self, place: int) -> BadLine:
-        columns = self._batch.columns
-        row: dict[str, Any] = {name: values[place] for name, values in columns.items()}
-        name, policy, query = self._batch.groups[row["namespace"], row["group_id"]]
-        segment_id, line = row.pop("segment_id"), row.pop("line")
+        """The item at `place`, as the record that it came from."""
+        row = {name: values[place] for name, values in self._batch.columns.items()}
+        namespace, name, policy, query = self._batch.groups[row["group_id"]]
+        segment_id, item_id = UUID(bytes=row["segment_id"]), UUID(bytes=row["item_id"])
         record = {
             "type": "item",
-            **{key: value for key, value in row.items() if value is not None and key not in _INTERNAL},
-            "item_id": str(row["item_id"]),
+            "item_id": str(item_id),
             "created_at": row["created_at"].isoformat(),
-            "run": row["run_id"],
+            "deadline": row["deadline"] and row["deadline"].isoformat(),
+            "namespace": namespace,
             "group": name,
+            "run": row["run_id"],
             "policy": policy,
             "query": query,
+            **{name: row[name] for name in ("step", "kind", "agent", "flags")},
+            "priority": row["priority"] or None,
+            "meta": row["meta"] and json.loads(row["meta"]),
             "text": self._batch.texts[row["text_hash"]].decode(),
         }
+        raw = to_json({name: value for name, value in record.items() if value is not None}).encode()
         source = next((s.name for s in self._batch.ended if s.segment.header.segment_id == segment_id), None)
-        detail = f"{row['item_id']} is there with another text"
-        raw = to_json({key: value for key, value in record.items() if value is not None}).encode()
-        return BadLine(segment_id, source, line, "id_conflict", detail, raw)
+        return BadLine(segment_id, source, row["line"], "id_conflict", conflict(item_id), raw)
 
     def _leave(self) -> None:
         leaving = table(
@@ -130,10 +134,10 @@ class _Writing:
         self._file.rows(sql("ingest.take_items"), {"n": rows})
         return start
 
-    def _insert(self, accepted: pa.Table, hashes: set[UUID]) -> None:
+    def _insert(self, accepted: pa.Table, hashes: set[bytes]) -> None:
         file = self._file
-        with file.with_tables(fresh=table({"text_hash": uuids(hashes)})):
-            hashes = hashes.difference(text_hash for (text_hash,) in file.rows(sql("ingest.texts_there")))
+        with file.with_tables(fresh=table({"text_hash": uuid_bytes(hashes)})):
+            hashes = hashes.difference(found.bytes for (found,) in file.rows(sql("ingest.texts_there")))
         if hashes:
             with file.with_tables(fresh=self._batch.texts_table(hashes)):
                 file.rows(sql("ingest.insert_texts"))
@@ -204,9 +208,6 @@ class _Writing:
         )
         with self._file.with_tables(ended=told):
             self._file.rows(sql("ingest.insert_segments"))
-
-
-_INTERNAL = frozenset({"group_id", "text_hash", "chars", "blank", "run_id", "arrived", "settled", "deadline"})
 
 
 def _running(mask: list[bool]) -> list[int]:

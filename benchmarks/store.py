@@ -1,0 +1,345 @@
+"""What the ledger costs: taking in, picking due work, committing, growing, and how much memory it needs.
+
+    python benchmarks/store.py [--items N] [--ingest N] [--sweeps N] [--scaling] [--no-record] [--json]
+
+Ratios are made within one run, in turn, so that both sides meet the same machine:
+
+- ingest against a bare DuckDB insert of the very same Arrow rows, batch by batch (2 KB texts);
+- picking 10,000 due items of `--items` (100-byte texts), all at the end or scattered over the whole;
+- committing 10,000 verdicts; growth of the file over the sweeps (the second half of them against the first);
+- the peak memory of a process that ingests, and of one that does a sweep's side of the store;
+- `--scaling` fills `--items` and ten times as many, and says by how much each grew.
+
+`benchmarks/record.py` measures `record()`; it is run from here, so that the last line has everything:
+`record_p50_us`, `record_p99_us`, `asyncio_added_p99_us`, `ingest_ratio`, `pick_end_s`, `pick_scattered_s`,
+`peak_mb`, `growth`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import duckdb
+
+from afterpass.core.config import StoreConfig
+from afterpass.core.keys import new_id
+from afterpass.core.paths import Home
+from afterpass.core.types import Decision, Item, Score, Selection, Verdict
+from afterpass.store.ingest import ingest
+from afterpass.store.ingest_batch import Source, batches
+from afterpass.store.ledger import Ledger
+from afterpass.store.spool import SegmentWriter, item_record, read_segment, sealed_segments
+
+MODEL = "model/revision/torch/float32/256/64/64/32"
+A_GROUP = 10
+DUE = 10_000
+FILL = """
+INSERT INTO item BY NAME
+SELECT i + 1 AS seq, md5('i' || i)::UUID AS item_id, 'default' AS namespace,
+       md5('g' || i // 10)::UUID AS group_id, md5('t' || i)::UUID AS text_hash, 100 AS chars, false AS blank,
+       'run' || (i // 1000) AS run_id, 'result' AS kind, 'agent' AS agent,
+       TIMESTAMPTZ '2026-01-01' + to_seconds(i) AS created_at, 0 AS priority,
+       md5('s' || i // 1000)::UUID AS segment_id
+FROM range($n) r(i);
+INSERT INTO text SELECT md5('t' || i)::UUID, left(repeat(md5('x' || i), 4), 100), 100 FROM range($n) r(i);
+INSERT INTO item_group
+SELECT 'default', md5('g' || g)::UUID, 'run' || (g // 100), 'default', md5('q' || g)::UUID,
+       'what is ' || g || '?', 12
+FROM range($n // 10) r(g);
+INSERT INTO group_state BY NAME
+SELECT 'default' AS namespace, md5('g' || g)::UUID AS group_id, 'default' AS policy,
+       md5('q' || g)::UUID AS query_hash, 10 AS items, 1000 AS chars, g * 10 + 1 AS first_seq,
+       g * 10 + 10 AS last_seq, g * 10 + 10 AS judged_seq, md5('w' || g // 10000)::UUID AS judged_sweep,
+       0 AS rejudge_after, g * 10 + 10 AS summarised_seq, md5('w' || g // 10000)::UUID AS summarised_from,
+       md5('w' || g // 10000)::UUID AS summarised_sweep, 0 AS summary_seq, 1 AS change,
+       TIMESTAMPTZ '2026-01-01' + to_seconds(g) AS due_at, false AS closed, 0 AS priority
+FROM range($n // 10) r(g);
+INSERT INTO score BY NAME
+SELECT i + 1 AS score_seq, md5('w' || i // 100000)::UUID AS sweep_id, md5('q' || i // 10)::UUID AS query_hash,
+       md5('t' || i)::UUID AS text_hash, $model AS model_key, random() * 10 - 5 AS logit, 0 AS excerpt_start,
+       100 AS excerpt_end, 1 AS chunks, 40 AS tokens, 1.0 AS share_read
+FROM range($n) r(i);
+INSERT INTO verdict BY NAME
+SELECT md5('w' || i // 100000)::UUID AS sweep_id, md5('g' || i // 10)::UUID AS group_id, i + 1 AS seq,
+       CASE WHEN i % 10 < 5 THEN 'keep' ELSE 'drop' END AS decision, 'top_k' AS reason, i % 10 + 1 AS rank,
+       1.5 AS logit, i + 1 AS score_seq, $model AS model_key
+FROM range($n) r(i);
+UPDATE counter SET next_item = $n + 1, next_score = $n + 1, next_summary = $n + 1;
+"""
+PICKED = {
+    "end": "first_seq > (SELECT max(last_seq) FROM group_state) - $due",
+    "scattered": "(first_seq // 10) % greatest(1, (SELECT max(last_seq) FROM group_state) // $due) = 0",
+}
+
+
+def timed(work: Callable[[], Any]) -> tuple[float, Any]:
+    begun = time.perf_counter()
+    result = work()
+    return time.perf_counter() - begun, result
+
+
+# ------------------------------------------------------------------------------------------- ingest
+
+
+def text_of(chance: random.Random, size: int) -> str:
+    words = [f"{chance.getrandbits(40):x}" for _ in range(size // 9)]
+    return " ".join(words)[:size].ljust(size, ".")
+
+
+def spool(home: Home, items: int, size: int, seed: int) -> None:
+    chance = random.Random(seed)
+    now = datetime.now(UTC)
+    writer = SegmentWriter(home)
+    for number in range(items):
+        item = Item(
+            item_id=new_id(), text=text_of(chance, size), created_at=now, query=f"question {number // 20}",
+            run=f"{seed}-{number // 200}", step=str(number), kind="tool", agent="searcher",
+        )  # fmt: skip
+        writer.write(item_record(item))
+        if writer.size > 8 * 2**20:
+            writer.seal()
+            writer = SegmentWriter(home)
+    writer.seal()
+
+
+def bare_insert(path: Path, tables: list[tuple[Any, Any]]) -> None:
+    """What a program without any care would do: the same rows, batch by batch, into two tables."""
+    with duckdb.connect(str(path), config={"threads": "2", "memory_limit": "1GB"}) as connection:
+        connection.execute("CREATE TABLE text (text_hash UUID, text VARCHAR, chars INTEGER)")
+        for items, texts in tables:
+            connection.register("incoming_items", items)
+            connection.register("incoming_texts", texts)
+            connection.execute("CREATE TABLE IF NOT EXISTS item AS FROM incoming_items LIMIT 0")
+            connection.execute("BEGIN TRANSACTION")
+            connection.execute("INSERT INTO item FROM incoming_items")
+            connection.execute("INSERT INTO text FROM incoming_texts")
+            connection.execute("COMMIT")
+
+
+def measure_ingest(root: Path, items: int) -> dict[str, Any]:
+    """`ingest_ratio` is ingest's rate over the bare insert's: 1 would be no cost beside the insert itself."""
+    ours, bare = [], []
+    for turn in range(3):
+        home = Home.at(root / f"ingest-{turn}")
+        spool(home, items, 2048, turn)
+        now = datetime.now(UTC)
+        sources = (Source(path, read_segment(path), now, 0) for path in sealed_segments(home))
+        tables = [(b.items_table(), b.texts_table(set(b.texts))) for b in batches(sources)]
+        bare.append(timed(lambda t=turn, rows=tables: bare_insert(root / f"bare-{t}.duckdb", rows))[0])
+        del tables
+        seconds, report = timed(lambda h=home: ingest(h, StoreConfig()))
+        assert report.rows == items
+        ours.append(seconds)
+    return {
+        "ingest_rows_s": round(items / statistics.median(ours)),
+        "bare_rows_s": round(items / statistics.median(bare)),
+        "ingest_ratio": round(statistics.median(b / o for b, o in zip(bare, ours, strict=True)), 3),
+    }
+
+
+# ---------------------------------------------------------------------------------- a ledger's size
+
+
+def fill(path: Path, items: int) -> float:
+    with Ledger.open(path) as ledger:
+        connection = ledger._file.connection
+        begun = time.perf_counter()
+        for statement in FILL.strip().split(";\n"):
+            known = {"n": items, "model": MODEL}
+            connection.execute(statement, {name: v for name, v in known.items() if f"${name}" in statement})
+        return time.perf_counter() - begun
+
+
+def measure_picking(path: Path) -> dict[str, Any]:
+    """Seconds from an open ledger to the due groups and their pairs to score; the best of five."""
+    found: dict[str, Any] = {}
+    for where, condition in PICKED.items():
+        with Ledger.open(path) as ledger:
+            connection = ledger._file.connection
+            connection.execute("UPDATE group_state SET judged_seq = last_seq")
+            connection.execute(f"UPDATE group_state SET judged_seq = 0 WHERE {condition}", {"due": DUE})
+            connection.execute("CHECKPOINT")
+        with Ledger.open(path) as ledger:
+            groups_s, pick_s = [], []
+            for _ in range(5):
+                begun = time.perf_counter()
+                groups = ledger.due_groups(
+                    policies=["default"], now=datetime.now(UTC), settle=None, sweep_id=new_id(), limit=DUE
+                )
+                groups_s.append(time.perf_counter() - begun)
+                work = ledger.pairs_to_score(groups, "another model")
+                pick_s.append(time.perf_counter() - begun)
+            assert len(work.pairs) == sum(group.items for group in groups) >= DUE * 0.9, len(work.pairs)
+        found |= {f"pick_{where}_s": round(min(pick_s), 3), f"due_{where}_s": round(min(groups_s), 3)}
+    return found
+
+
+def measure_commit(path: Path) -> dict[str, Any]:
+    """Seconds to commit the verdicts of 1,000 groups of ten, 64 groups a transaction."""
+    with Ledger.open(path) as ledger:
+        sweep = new_id()
+        groups = ledger.due_groups(
+            policies=["default"], now=datetime.now(UTC), settle=None, sweep_id=sweep, limit=DUE // A_GROUP
+        )
+        candidates = ledger.candidates(groups, MODEL)
+        judged = [
+            (group, [Verdict(c.seq, Decision.DROP, "bench", 1, c.logit) for c in candidates[group.key]])
+            for group in groups
+        ]
+        begun = time.perf_counter()
+        for start in range(0, len(judged), 64):
+            ledger.write_verdicts(sweep, MODEL, judged[start : start + 64], policy_hash={})
+        return {"commit_10k_verdicts_s": round(time.perf_counter() - begun, 3)}
+
+
+# --------------------------------------------------------------------------- memory, growth, scaling
+
+
+def sweep_side(path: str, passes: int) -> list[int]:
+    """A sweep's reading and writing, without models; returns the file's size after each pass."""
+    sizes = []
+    for _ in range(passes):
+        with Ledger.open(path) as ledger:
+            sweep = new_id()
+            ledger.start_sweep(sweep, config={}, started=datetime.now(UTC))
+            groups = ledger.due_groups(
+                policies=["default"], now=datetime.now(UTC), settle=None, sweep_id=sweep, limit=1000
+            )
+            work = ledger.pairs_to_score(groups, "sweep")
+            ledger.texts([pair.text_hash for pair in work.pairs])
+            ledger.write_scores(
+                sweep, "sweep", [Score(p.query_hash, p.text_hash, 0.5, 0, p.chars) for p in work.pairs]
+            )
+            candidates = ledger.candidates(groups, "sweep")
+            for start in range(0, len(groups), 64):
+                page = groups[start : start + 64]
+                judged = [
+                    (g, [Verdict(c.seq, Decision.KEEP, "bench", 1, c.logit, score_seq=c.score_seq)
+                         for c in candidates[g.key]])
+                    for g in page
+                ]  # fmt: skip
+                ledger.write_verdicts(sweep, "sweep", judged, policy_hash={})
+            ledger.kept(groups[:64])
+            ledger.end_sweep(sweep, outcome="done", account={}, ended=datetime.now(UTC))
+            ledger.reopen(Selection(), "redecide")
+        sizes.append(Path(path).stat().st_size)
+    return sizes
+
+
+def measure_growth(root: Path, sweeps: int) -> dict[str, Any]:
+    """`growth`: bytes that the second half of the sweeps added over the first's; 10,000 verdicts each."""
+    path = root / "growth.duckdb"
+    fill(path, DUE)
+    with Ledger.open(path) as ledger:
+        ledger._file.connection.execute("UPDATE group_state SET judged_seq = 0")
+    before = path.stat().st_size
+    sizes = [before, *sweep_side(str(path), sweeps)]
+    half = sweeps // 2
+    return {
+        "growth": round((sizes[-1] - sizes[half]) / max(1, sizes[half] - sizes[0]), 3),
+        "growth_bytes_a_verdict": round((sizes[-1] - sizes[0]) / (sweeps * DUE), 1),
+    }
+
+
+def peak_mb_of(*arguments: str) -> float:
+    """The peak memory of this very program in another process, doing one thing."""
+    done = subprocess.run(
+        [sys.executable, __file__, "--only", *arguments], check=True, capture_output=True, text=True
+    )
+    return float(done.stdout.strip().rpartition("\n")[2])
+
+
+def only(what: str, path: str) -> None:
+    if what == "ingest":
+        ingest(Home.at(path), StoreConfig())
+    else:
+        sweep_side(path, 1)
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+
+
+def measure_memory(root: Path, ledger: Path, items: int) -> dict[str, Any]:
+    home = Home.at(root / "memory")
+    spool(home, items, 2048, 99)
+    peaks = {
+        "peak_ingest_mb": peak_mb_of("ingest", str(home.root)),
+        "peak_sweep_mb": peak_mb_of("sweep", str(ledger)),
+    }
+    return {**{name: round(peak) for name, peak in peaks.items()}, "peak_mb": round(max(peaks.values()))}
+
+
+def measure_size(root: Path, items: int) -> dict[str, Any]:
+    path = root / f"ledger-{items}.duckdb"
+    seconds = fill(path, items)
+    print(f"filled {items:,} items in {seconds:.0f} s: {path.stat().st_size / 1e6:.0f} MB", flush=True)
+    found = measure_picking(path)
+    return {**found, **measure_commit(path), "ledger_mb": round(path.stat().st_size / 1e6)}
+
+
+def record_figures() -> dict[str, Any]:
+    script = Path(__file__).with_name("record.py")
+    done = subprocess.run([sys.executable, script, "--json"], check=True, capture_output=True, text=True)
+    found: dict[str, Any] = json.loads(done.stdout.strip().rpartition("\n")[2])
+    names = ("record_p50_us", "record_p99_us", "asyncio_added_p99_us", "processes")
+    return {name: found[name] for name in names}
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    arguments.add_argument(
+        "--items", type=int, default=1_000_000, help="of the ledger that work is picked from"
+    )
+    arguments.add_argument("--ingest", type=int, default=40_000, help="items of 2 KB to take in, three times")
+    arguments.add_argument("--sweeps", type=int, default=100, help="over which the file grows")
+    arguments.add_argument("--scaling", action="store_true", help="ten times as many items as well")
+    arguments.add_argument("--no-record", action="store_true", help="leave benchmarks/record.py out")
+    arguments.add_argument("--folder", type=Path, help="where to work; a temporary folder where not given")
+    arguments.add_argument("--json", action="store_true")
+    arguments.add_argument("--only", nargs=2, help=argparse.SUPPRESS)
+    given = arguments.parse_args()
+    if given.only:
+        only(*given.only)
+        return
+    root = Path(tempfile.mkdtemp(prefix="afterpass-store-", dir=given.folder))
+    result: dict[str, Any] = {"version": 1, "items": given.items}
+    try:
+        for measure in (
+            lambda: {} if given.no_record else record_figures(),
+            lambda: measure_ingest(root, given.ingest),
+            lambda: measure_size(root, given.items),
+            lambda: measure_memory(root, root / f"ledger-{given.items}.duckdb", given.ingest),
+            lambda: measure_growth(root, given.sweeps),
+        ):
+            found = measure()
+            result |= found
+            print(found, flush=True)
+        if given.scaling:
+            larger = measure_size(root, given.items * 10)
+            result["ten_times"] = {
+                name: round(value / result[name], 2)
+                for name, value in larger.items()
+                if isinstance(value, float | int) and result.get(name)
+            }
+            result["larger"] = larger
+            print(result["ten_times"], flush=True)
+    finally:
+        shutil.rmtree(root)
+    if given.json:
+        print(json.dumps(result, default=lambda v: str(v) if isinstance(v, UUID) else v))
+
+
+if __name__ == "__main__":
+    main()
