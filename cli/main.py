@@ -20,7 +20,7 @@ class Entry(NamedTuple):
     help: str
 
 
-_LOOP, _READ, _HOUSE = "The loop", "Reading", "Keeping house"
+_LOOP, _READ, _LEARN, _HOUSE = "The loop", "Reading", "Learning from labels", "Keeping house"
 
 # The overview is written here so that `--help` and completion need not load every command's module.
 # A test holds it equal to what the commands say of themselves.
@@ -53,6 +53,10 @@ ENTRIES = {
         _READ,
         "Write the current verdicts and summaries to files; each appears whole or not at all.",
     ),
+    "label": Entry(
+        "label", _LEARN, "Ask about judged items, one by one, and add each answer to a file at once."
+    ),
+    "calibrate": Entry("calibrate", _LEARN, "Learn from labels what a logit means on your data."),
     "status": Entry(
         "status", _HOUSE, "Show what waits, since when, and how the last sweep ended. Alarms end with exit 4."
     ),

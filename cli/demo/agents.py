@@ -17,7 +17,7 @@ from .library import Library
 from .questions import Question, questions
 
 # name -> (which of a question's searches is its own, hits taken for the question itself, for its own search)
-AGENTS = {"reader": (0, 12, 8), "scout": (1, 6, 10)}
+AGENTS = {"reader": (0, 9, 6), "scout": (1, 4, 7)}
 STUMBLED_ON = 2
 
 

@@ -21,6 +21,7 @@ from ..options import ConfigOption, JsonOption, examples
 from ..output import emit
 
 if TYPE_CHECKING:
+    from ...core.config import Config
     from ...core.paths import Home
     from ...sweep.progress import Progress
     from .library import Library
@@ -70,9 +71,10 @@ def _run(home: Home, config: Path | None, quick: bool) -> dict[str, Any]:
     _plan(home, config, quick)
     command = _command(home, config, "sweep", "--json", "--progress", "json")
     command += ["--no-summaries"] if quick else []
-    first = _sweep(command, kill_in="scoring" if quick else "summarising")
+    environment = _small_steps(settings)
+    first = _sweep(command, environment, kill_in="scoring" if quick else "summarising")
     show.killed(first, home)
-    second = _sweep(command, kill_in=None) if first.killed else first
+    second = _sweep(command, environment, kill_in=None) if first.killed else first
     found = result(home, library)
     show.outcome(found, settings, quick)
     show.receipt(found, first, second, recorded)
@@ -181,9 +183,17 @@ class Swept:
     account: dict[str, Any] = field(default_factory=dict)
 
 
-def _sweep(command: list[str], *, kill_in: str | None) -> Swept:
+def _small_steps(config: Config) -> dict[str, str]:
+    """The environment of the demo's sweeps: small batches, so that half-way can be hit; no score changes."""
+    ours = config.rerank.models.get("embedded")
+    if ours is None or ours.model != "embedded":
+        return dict(os.environ)
+    return {**os.environ, "AFTERPASS_RERANK__MODELS__EMBEDDED__BATCH_TOKENS": "1024"}
+
+
+def _sweep(command: list[str], environment: dict[str, str], *, kill_in: str | None) -> Swept:
     """Run a sweep in a process of its own and draw its progress; kill -9 it half-way through a phase."""
-    from ...core.errors import AfterpassError
+    from ..errors import say as complain
     from ..progress import progress
     from .show import heading
 
@@ -192,7 +202,9 @@ def _sweep(command: list[str], *, kill_in: str | None) -> Swept:
     began = time.perf_counter()
     swept = Swept()
     family: list[int] = []
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    )
     assert process.stderr is not None
     assert process.stdout is not None
     meter = _Meter(drawn)
@@ -213,7 +225,10 @@ def _sweep(command: list[str], *, kill_in: str | None) -> Swept:
         code = process.wait()
         if code not in (0, 3):
             drawn.finish()
-            raise AfterpassError(f"the sweep ended with {code}", hint="see what it said above")
+            complain(
+                f"the sweep ended with {code}", "see what it said above; `afterpass doctor` may know more"
+            )
+            raise typer.Exit(code)
         swept.account = json_module.loads(said.splitlines()[-1])
     swept.seconds = time.perf_counter() - began
     drawn.finish()

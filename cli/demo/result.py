@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ...summarize.support import NO_POINT_PASSED
 from .questions import Question, questions
 
 if TYPE_CHECKING:
@@ -100,6 +101,7 @@ def result(home: Home, library: Library) -> Result:
             "skipped": statuses["skipped"],
             "extracts": statuses["extract"],
             "errors": statuses["error"],
+            "no_point_passed": sum(NO_POINT_PASSED in summary.reason for summary in shown),
         },
         characters={
             "recorded": sum(row.chars for row in verdicts),

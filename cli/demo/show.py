@@ -116,6 +116,10 @@ def outcome(found: Result, config: Config, quick: bool) -> None:
         shorter = chars["recorded"] / chars["summaries"]
         word = "extracts" if quick else "summaries"
         say(f"         {chars['summaries']:,} in {word} ({shorter:.1f} times shorter)")
+    if failed := found.groups["no_point_passed"]:
+        say(
+            f"in {failed} of {total} groups no point of the model's passed its check: extracts stand in there"
+        )
 
 
 def _question(answered: Answered) -> None:
