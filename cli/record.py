@@ -12,6 +12,7 @@ from .options import HomeOption, JsonOption, examples, home_at
 from .output import emit, line
 
 if TYPE_CHECKING:
+    from ..core.paths import Home
     from ..hooks.recorder import Recorder
 
 EXAMPLES = examples(
@@ -69,6 +70,7 @@ def record(
     }  # fmt: skip
     if close and group is None and run is None:
         raise InputError("--close names nothing to close", hint="add --run or --group")
+    _check_spool(place)
     found: list[str] = []
     refused: Counter[str] = Counter()
     with Recorder(place, block=WAIT_S) as recorder:
@@ -91,6 +93,29 @@ def record(
             f"{refused.total()} of {refused.total() + len(found)} were refused; the others are recorded",
             hint="the lines above say why",
         )
+
+
+def _check_spool(home: Home) -> None:
+    """Say at once what a recorder, which must not fail, would only log while it tries again.
+
+    Raises:
+        SpoolNotWritable: a folder of the spool cannot be made or written.
+    """
+    import os
+
+    from ..core.errors import SpoolNotWritable
+    from ..store.spool_writer import private_folder
+
+    for folder in (home.spool, home.inbox):
+        try:
+            private_folder(folder)
+            if not os.access(folder, os.W_OK | os.X_OK):
+                raise PermissionError(13, "permission denied")
+        except OSError as error:
+            raise SpoolNotWritable(
+                f"nothing can be recorded in {folder}: {error.strerror}",
+                hint="check its owner and permissions (`afterpass doctor`), or name another --home",
+            ) from error
 
 
 def _take(recorder: Recorder, where: str, fields: Any, found: list[str], refused: Counter[str]) -> None:
