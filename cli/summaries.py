@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -60,6 +61,17 @@ def summaries(
         note("no summaries")
 
 
+def told(marks: Iterable[str]) -> str:
+    """What the check noticed of a point, in words; "" where nothing."""
+    from ..summarize.support import NO_SOURCE, UNSOURCED
+
+    known = list(marks)
+    words = [mark.replace("_", " ") for mark in known if mark != NO_SOURCE and not mark.startswith(UNSOURCED)]
+    if loose := [mark.removeprefix(UNSOURCED) for mark in known if mark.startswith(UNSOURCED)]:
+        words.append(f"not in its sources: {', '.join(loose)}")
+    return "; ".join(words)
+
+
 def show(row: SummaryRow) -> None:
     """One summary: its question, its points and what they rest on."""
     from ..core.keys import reference
@@ -72,8 +84,8 @@ def show(row: SummaryRow) -> None:
     if row.reason:
         line(f"  ({row.reason})")
     for point in row.points:
-        sources = ", ".join(reference("i", item) for item in point.items) or "no source"
-        marked = f"  [{', '.join(point.marks)}]" if point.marks else ""
+        sources = ", ".join(reference("i", item) for item in point.items) or "no source found"
+        marked = f"  [{noticed}]" if (noticed := told(point.marks)) else ""
         line(f"  - {one_line(point.text, 300)}  ({sources}){marked}")
     if not any(point.items for point in row.points):  # extracts, under their own label
         for text in row.text.splitlines():

@@ -14,6 +14,7 @@ from ...summarize.extracts import LABEL
 from ...summarize.replies import NOTHING_SAID
 from ...summarize.support import NO_POINT_PASSED
 from ..output import line, one_line, printable, span
+from ..summaries import told
 
 if TYPE_CHECKING:
     from ...core.config import Config
@@ -177,8 +178,7 @@ def _summary(answered: Answered, numbers: dict[Any, int], reference: Any) -> Non
         sources = ", ".join(
             f"[{numbers[item]}]" if item in numbers else reference("i", item) for item in point.items
         )
-        noted = ", ".join(mark.replace("_", " ") for mark in point.marks if mark != "no_source_found")
-        marked = f"  ({noted})" if noted else ""
+        marked = f"  ({noticed})" if (noticed := told(point.marks)) else ""
         say(f"    - {one_line(point.text, 300)} {sources or '[no source found]'}{marked}")
 
 
