@@ -219,7 +219,7 @@ def _arguments(
             sizing.weight_bytes(Path(folder)),
             arguments["dtype"],
             context,
-            # A small job does not need the cache of a large one: its pages are touched, and so taken, at once.
+            # A small job needs no large cache, whose pages would all be touched, and so taken, at once.
             min(config.max_in_flight, max(8, prompts)) if prompts else config.max_in_flight,
             sizing.free_memory(),
             sizing.parse_size(config.memory) if config.memory else None,
