@@ -10,7 +10,6 @@ import contextlib
 import importlib
 import inspect
 import io
-import os
 import pkgutil
 import sys
 import warnings
@@ -55,8 +54,9 @@ def passages() -> list[Passage]:
     """The whole corpus, in a fixed order; each text once."""
     seen: set[tuple[str, str]] = set()
     found: list[Passage] = []
-    for module in modules():
-        for passage in _of_module(module):
+    with warnings.catch_warnings():  # looking at what is deprecated warns, too
+        warnings.simplefilter("ignore")
+        for passage in (passage for module in modules() for passage in _of_module(module)):
             # The same thing under two names (asyncio.wait_for, asyncio.tasks.wait_for) is one.
             key = passage.symbol.rpartition(".")[2], passage.text.partition("\n\n")[2]
             if key not in seen:
@@ -138,8 +138,3 @@ def _cut(symbol: str, signature: str, doc: str) -> Iterator[Passage]:
             part = []
     if part:
         yield Passage(symbol, f"{symbol}{signature}\n\n" + "\n\n".join(part))
-
-
-def quiet_environment() -> dict[str, str]:
-    """The environment for processes that import everything: no display, no browser."""
-    return {**os.environ, "DISPLAY": "", "BROWSER": "true", "PYTHONWARNINGS": "ignore"}
