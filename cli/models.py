@@ -61,6 +61,7 @@ def pull(
     config: ConfigOption = None,
 ) -> None:
     """Bring the models here and make them ready; what is ready already is left alone."""
+    import tempfile
     import time
 
     settings = load_config(config, home_at(home))
@@ -73,6 +74,12 @@ def pull(
             note(f"{seam} {name}: preparing {model.model} ...")
             _prepare(seam, model)
             state = _state(settings, seam, name, model)
+        if seam == "rerank" and state["ready"] and _undecided(model):
+            note(f"{seam} {name}: trying which backend is the fastest here ...")
+            with tempfile.TemporaryDirectory(prefix="afterpass-") as logs:
+                state |= _tried(seam, model, Path(logs))
+            if state["problem"]:
+                note(f"{seam} {name}: {state['problem']}")
         brought.append({**state, "seconds": round(time.perf_counter() - began, 2)})
     if json:
         emit({"models": brought})
@@ -214,6 +221,13 @@ def _prepare(seam: str, model: Any) -> None:
         from ..rerank.kinds import download
 
         download(model)
+
+
+def _undecided(model: Any) -> bool:
+    """Whether loading it would first try the backends: better now than in the first sweep's time."""
+    from .. import rerank
+
+    return rerank.model_key(model) is None
 
 
 def _tried(seam: str, model: Any, logs: Path) -> dict[str, Any]:

@@ -73,7 +73,14 @@ def install(venv: Path) -> None:
     if sys.platform == "linux" and "+cpu" not in (version := would_install(venv, torch)):
         sys.exit(WRONG_TORCH.format(version=version))
     say(f"installing {len(pins)} pinned packages into {venv.name} (some minutes and 2 GB the first time)")
-    pip(venv, "--no-deps", "--requirement", str(LOCK), note="still installing")
+    pip(venv, "--no-deps", "--no-compile", "--requirement", str(LOCK), note="still installing")
+    say("compiling their Python files, on all cores")
+    packages = next(venv.glob("lib/python3*/site-packages"))
+    with heartbeat(
+        "still compiling"
+    ):  # some packages carry files that are no Python: their complaints count not
+        command = [python(venv), "-m", "compileall", "-qq", "-j", "0", str(packages)]
+        subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
 
 
 def would_install(venv: Path, requirement: str) -> str:
