@@ -152,6 +152,8 @@ class DecidePolicy(_Section):
     """Drop what scores below."""
     min_probability: float | None = Field(default=None, ge=0, le=1)
     """Drop what is less probably relevant; needs a calibration."""
+    max_miss: float | None = Field(default=None, gt=0, lt=1)
+    """Drop below the threshold of `afterpass calibrate --max-miss`, and only while its promise holds."""
     min_keep: int = Field(default=0, ge=0)
     """Keep at least so many of the best, whatever the thresholds say."""
     keep_share: float | None = Field(default=None, ge=0, le=1)

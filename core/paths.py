@@ -79,6 +79,11 @@ class Home:
         return self.root / "sweep.lock"
 
     @property
+    def calibrations(self) -> Path:
+        """What labels taught: a file for each policy and judgement key."""
+        return self.root / "calibration"
+
+    @property
     def logs(self) -> Path:
         """What the models' processes print."""
         return self.root / "logs"

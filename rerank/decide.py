@@ -7,8 +7,8 @@ The order of the steps is what the names mean:
    judged; the others follow its decision, are counted, and take no place in `top_k`.
 3. Representatives without a finite logit are errors. NaN never ranks.
 4. The rest are ranked by logit; ties go to the earlier item. `top_k` and `keep_share` bound how many are
-   kept, `min_logit` and `min_probability` say who is worth it, `min_keep` lifts the thresholds (never the
-   bounds) for the best few.
+   kept; `min_logit`, `min_probability` and `max_miss` say who is worth it; `min_keep` lifts those thresholds
+   (never the bounds) for the best few.
 """
 
 from __future__ import annotations
@@ -28,30 +28,48 @@ NOTHING_TO_READ = "nothing_to_read"
 """A scorer's error for a text in which it finds no token."""
 
 
-class Probabilities(Protocol):
-    """What deciding asks of a calibration."""
+class Learnt(Protocol):
+    """What deciding asks of a calibration (`calibration.Calibration`)."""
 
-    def probability(self, logit: float) -> float:
-        """The probability (0 to 1) that an item of this logit is relevant; never falls as the logit rises."""
+    def probability(self, logit: float) -> float | None:
+        """The probability (0 to 1) that an item of this logit is relevant, which never falls as the logit
+        rises; None where none was fitted."""
+        ...
+
+    def covers(self, policy: DecidePolicy, /) -> bool:
+        """Whether there is a promise for these rules, withdrawn or not."""
+        ...
+
+    def least_logit(self, policy: DecidePolicy, /) -> float | None:
+        """The threshold that a promise covers; None where it was withdrawn or allows none."""
         ...
 
 
-def check_policy(policy: DecidePolicy, calibration: Probabilities | None, *, name: str = "default") -> None:
+def check_policy(policy: DecidePolicy, calibration: Learnt | None, *, name: str = "default") -> None:
     """Refuse a policy that cannot be carried out, before any model is loaded.
 
     Raises:
-        ConfigError: `min_probability` without a calibration that could give a probability.
+        ConfigError: `min_probability` without a calibration that gives a probability, or `max_miss` without
+            a promise for these rules.
     """
-    if policy.min_probability is not None and calibration is None:
+    fitted = calibration is not None and calibration.probability(0.0) is not None
+    if policy.min_probability is not None and not fitted:
         raise ConfigError(
             f"policy.{name}.decide.min_probability is {policy.min_probability}, and there is no calibration "
             "for this policy and model: its logits have no probability",
             hint=f"run `afterpass calibrate --policy {name} --labels FILE`, or use min_logit or top_k",
         )
+    if policy.max_miss is not None and (calibration is None or not calibration.covers(policy)):
+        raise ConfigError(
+            f"policy.{name}.decide.max_miss is {policy.max_miss}, and no promise was made for these rules of "
+            "decision and this model",
+            hint=f"run `afterpass calibrate --policy {name} --labels FILE --max-miss {policy.max_miss}` "
+            "(again, where [decide] was changed since)",
+        )
 
 
 def decide(
-    candidates: Sequence[Candidate], policy: DecidePolicy, calibration: Probabilities | None = None
+    candidates: Sequence[Candidate], policy: DecidePolicy, calibration: Learnt | None = None
 ) -> list[Verdict]:
     """Judge one group.
 
@@ -104,13 +122,11 @@ def decide(
     ]
 
 
-def _judge(
-    ranked: Sequence[Candidate], policy: DecidePolicy, calibration: Probabilities | None
-) -> list[Verdict]:
+def _judge(ranked: Sequence[Candidate], policy: DecidePolicy, calibration: Learnt | None) -> list[Verdict]:
     """Verdicts of representatives in rank order."""
     most = len(ranked)
     bound, kept_as = None, "no_limit"
-    if policy.min_logit is not None or policy.min_probability is not None:
+    if (policy.min_logit, policy.min_probability, policy.max_miss) != (None, None, None):
         kept_as = "above_threshold"
     if policy.top_k is not None:
         most, bound, kept_as = min(most, policy.top_k), "below_top_k", "top_k"
@@ -119,11 +135,14 @@ def _judge(
         share = math.ceil(round(policy.keep_share * len(ranked), 9))
         if bound is None or share < most:
             most, bound, kept_as = min(most, share), "below_keep_share", "keep_share"
+    floor = calibration.least_logit(policy) if calibration and policy.max_miss is not None else None
     verdicts = []
     for rank, candidate in enumerate(ranked, start=1):
         logit = _logit(candidate)
         probability = calibration.probability(logit) if calibration is not None else None
         failed = _threshold(logit, probability, policy)
+        if failed is None and floor is not None and logit < floor:
+            failed = "max_miss"
         if rank > most:
             decision, reason = Decision.DROP, failed or bound or "below_top_k"
         elif failed and rank > policy.min_keep:

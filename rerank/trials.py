@@ -10,7 +10,7 @@ import re
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -145,8 +145,9 @@ def compare(reference: NDArray[np.float32], found: NDArray[np.float32]) -> tuple
 
     if not np.isfinite(found).all():
         return math.inf, 0.0
-    tau = kendalltau(np.round(reference, 3), np.round(found, 3)).statistic
-    return float(np.abs(reference - found).max()), float(tau) if math.isfinite(tau) else 1.0
+    test: Any = kendalltau(np.round(reference, 3), np.round(found, 3))
+    tau = float(test.statistic)
+    return float(np.abs(reference - found).max()), tau if math.isfinite(tau) else 1.0
 
 
 def score_rows(

@@ -77,9 +77,12 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
-def policy_hash(policy: Policy) -> UUID:
-    """Names a policy's rules: verdicts carry it, so that an edited policy can be told from the old one."""
-    return UUID(bytes=hashlib.sha256(policy.model_dump_json().encode()).digest()[:16])
+def policy_hash(policy: Policy, calibration: str = "") -> UUID:
+    """Names a policy's rules: verdicts carry it, so that an edited policy can be told from the old one.
+
+    `calibration` names what labels taught, where that counts too.
+    """
+    return UUID(bytes=hashlib.sha256(f"{policy.model_dump_json()}{calibration}".encode()).digest()[:16])
 
 
 class Cadence:

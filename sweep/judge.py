@@ -14,10 +14,11 @@ from uuid import UUID
 from .. import rerank
 from ..core.config import DecidePolicy, ScorerConfig
 from ..core.types import Candidate, Decision, DueGroup, Pair, Score, Verdict
-from ..rerank.decide import decide
+from ..rerank.decide import check_policy, decide
 from ..store.ledger import Ledger, PairKey, ScoringWork
 from .context import Cadence, Context, now, policy_hash
 from .engine_process import EngineProcess
+from .learnt import Learnt
 
 PAGE_GROUPS = 1000
 PLAN_AHEAD_PAIRS = 4096
@@ -35,6 +36,7 @@ class Judging:
         self._policies = [n for n, p in context.config.policy.items() if p.rerank.model == model]
         self._hashes = {name: policy_hash(context.config.policy[name]) for name in self._policies}
         self._key = rerank.model_key(self._config)
+        self._learnt: dict[str, Learnt] = {}
         self._engine: EngineProcess[Pair, Score] | None = None
         self._exhausted = False
         self._planned: deque[tuple[PairKey, str]] = deque()
@@ -95,7 +97,18 @@ class Judging:
             with context.account.timed("plan"), context.ledger() as ledger:
                 self._take(groups, ledger.pairs_to_score(groups, self._key))
 
+    def _learn(self, key: str) -> None:
+        """Read what labels taught of this scorer, and refuse a policy that asks for more than that."""
+        for name in self._policies:
+            learnt = self._learnt[name] = Learnt(self._context, name, key)
+            check_policy(learnt.policy, learnt.calibration, name=name)
+            if learnt.calibration is not None:
+                self._hashes[name] = policy_hash(self._context.config.policy[name], learnt.calibration.name)
+
     def _take(self, groups: Sequence[DueGroup], work: ScoringWork) -> None:
+        if not self._learnt:
+            assert self._key is not None
+            self._learn(self._key)
         self._context.account.items["cached"] += work.cached
         for group in groups:
             self._groups.setdefault(group.query_hash, []).append(group)
@@ -200,10 +213,12 @@ class Judging:
         judged: list[tuple[DueGroup, Sequence[Verdict]]] = []
         for group in groups:
             policy = self._context.config.policy[group.policy].decide
+            learnt = self._learnt[group.policy]
             mine = candidates.get(group.key, [])
             if policy.near_duplicates is not None:
                 mine = _mark_near_duplicates(ledger, mine, policy)
-            judged.append((group, decide(mine, policy)))
+            learnt.see(mine)
+            judged.append((group, decide(mine, policy, learnt.calibration)))
         return judged
 
     def _count(self, verdicts: Sequence[Verdict]) -> None:

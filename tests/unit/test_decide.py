@@ -22,6 +22,12 @@ class Sigmoid:
     def probability(self, logit: float) -> float:
         return 1 / (1 + math.exp(-max(-700.0, min(700.0, logit))))
 
+    def covers(self, _: DecidePolicy) -> bool:
+        return True
+
+    def least_logit(self, _: DecidePolicy) -> float | None:
+        return -0.5
+
 
 @st.composite
 def groups(draw: st.DrawFn) -> list[Candidate]:
@@ -53,6 +59,7 @@ policies = st.builds(
     min_keep=st.integers(0, 4),
     keep_share=shares,
     near_duplicates=st.sampled_from([None, 0.9]),
+    max_miss=st.sampled_from([None, 0.05]),
 )
 
 
@@ -256,6 +263,13 @@ def test_probability_without_calibration_is_null_and_its_threshold_refused() -> 
     assert decide([item(0, 1.0)], DecidePolicy())[0].probability is None
     with pytest.raises(ConfigError, match="no calibration"):
         decide([item(0, 1.0)], DecidePolicy(min_probability=0.5))
+
+
+def test_max_miss_needs_a_promise_and_drops_below_its_threshold() -> None:
+    with pytest.raises(ConfigError, match="no promise"):
+        decide([item(0, 1.0)], DecidePolicy(max_miss=0.05))
+    verdicts = decide([item(0, 1.0), item(1, -0.6)], DecidePolicy(top_k=None, max_miss=0.05), Sigmoid())
+    assert [v.reason for v in verdicts] == ["above_threshold", "max_miss"]
 
 
 def test_a_group_of_100_000() -> None:
