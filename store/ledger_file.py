@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
+from ..core import failpoints
 from ..core.errors import LedgerBusy, LedgerMissing, LedgerNewer, NotALedger, StoreError
 from ..core.keys import new_id
 from .sqlfiles import migrations, schema_version
@@ -84,8 +85,10 @@ class LedgerFile:
     # ------------------------------------------------------------------------------ open and close
 
     def _connect(self) -> None:
+        failpoints.hit("ledger.open")
         self._connection = _patiently(lambda: _connect(self.path, self.read_only), self.path, self.timeout)
         _open.add(self)
+        failpoints.hit("ledger.opened")
         try:
             self._inode = _inode(self.path)
             _migrate(self._connection, self.path, self.read_only)
@@ -98,7 +101,9 @@ class LedgerFile:
         connection, self._connection = self._connection, None
         _open.discard(self)
         if connection is not None and os.getpid() == self._pid:
+            failpoints.hit("ledger.close")
             connection.close()
+            failpoints.hit("ledger.closed")
 
     def _adopt(self, path: Path, connection: duckdb.DuckDBPyConnection) -> None:
         """Be a file of its own kind on a connection that is open already."""
@@ -164,8 +169,8 @@ class LedgerFile:
         return self.connection.sql(query, params=dict(parameters or {})).to_arrow_reader(rows)
 
     @contextmanager
-    def with_tables(self, **tables: pa.Table) -> Iterator[None]:
-        """Make Arrow tables visible to SQL under their names."""
+    def with_tables(self, **tables: pa.Table | duckdb.DuckDBPyRelation) -> Iterator[None]:
+        """Make Arrow tables, or relations of this connection, visible to SQL under their names."""
         connection = self.connection
         for name, table in tables.items():
             connection.register(name, table)
@@ -193,6 +198,7 @@ class LedgerFile:
         connection.execute("BEGIN TRANSACTION")
         self._depth += 1
         try:
+            failpoints.hit("ledger.begun")
             result = work()
             connection.execute("UPDATE counter SET last_commit = $mark::UUID", {"mark": mark})
         except BaseException as error:
@@ -205,7 +211,9 @@ class LedgerFile:
             self._depth -= 1
         self._check_in_place(connection)
         try:
+            failpoints.hit("ledger.commit")
             connection.execute("COMMIT")
+            failpoints.hit("ledger.committed")
         except Exception as error:
             if not self._did_commit(mark):
                 raise self._failed(error) from error
@@ -283,14 +291,17 @@ def _prepare(connection: duckdb.DuckDBPyConnection) -> None:
 def _create(path: Path) -> None:
     """Write an empty ledger aside and link it into place, so that nobody ever meets half a one."""
     aside = path.with_name(f".{path.name}.{os.getpid()}.{new_id().hex[-8:]}.new")
+    failpoints.hit("ledger.create")
     try:
         connection = _connect(aside, False)
         try:
             _migrate(connection, aside, False)
         finally:
             connection.close()
+        failpoints.hit("ledger.created")
         with suppress(FileExistsError):  # somebody else was quicker: theirs is as good
             os.link(aside, path)
+        failpoints.hit("ledger.linked")
     finally:
         for left in (aside, aside.with_name(aside.name + ".wal")):
             left.unlink(missing_ok=True)
@@ -416,7 +427,9 @@ def _migrate(connection: duckdb.DuckDBPyConnection, path: Path, read_only: bool)
             )
             connection.execute(script)
             connection.execute("INSERT INTO schema_version VALUES ($1, $2, now())", [number, name])
+            failpoints.hit("ledger.migrate")
             connection.execute("COMMIT")
+            failpoints.hit("ledger.migrated")
         except BaseException:
             with suppress(Exception):
                 connection.execute("ROLLBACK")

@@ -31,7 +31,7 @@ LOADERS = {"scorer": f"{_PACKAGE}.rerank:load", "summarizer": f"{_PACKAGE}.summa
 
 
 def main() -> None:
-    """Guard and model process; never returns in the guard before its descendants are gone."""
+    """Guard and model process; the guard never ends before its descendants are gone."""
     connection, lifeline = int(sys.argv[1]), int(sys.argv[2])
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
     child = os.fork()
@@ -40,7 +40,9 @@ def main() -> None:
         _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         work(Connection(connection))
-        return
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)  # the engine is closed; taking torch and its like apart would cost seconds
     os.close(connection)
     sys.exit(guard(child, lifeline))
 

@@ -2,6 +2,9 @@
 -- `picked` is the page of groups at hand: (ord, group_id, query_hash, query_chars, last_seq).
 -- `chosen` is what a selection names, and counts only where $by_choice is true; `without` likewise.
 
+-- name: no_keys
+SELECT NULL::VARCHAR AS namespace, NULL::UUID AS group_id WHERE false;
+
 -- name: due_groups
 WITH page AS (
     SELECT *
