@@ -153,6 +153,7 @@ def _merge(home: Home, manifest: Manifest, what: What) -> Manifest:
         start -= 1
         rows += files[start].rows
     merging = files[start:]
+    failpoints.hit("export.merge")
     path, aside = _names(home, what, 0)
     connection = in_memory()
     try:
@@ -196,6 +197,7 @@ def _publish(aside: Path, path: Path, rows: int) -> Live:
 
 def _replace_manifest(home: Home, manifest: Manifest) -> None:
     aside = home.exports / ".manifest.json.new"
+    failpoints.hit("export.manifest_write")
     with open(aside, "w", encoding="utf-8") as file:
         json.dump(asdict(manifest), file, indent=1)
         file.flush()
@@ -203,6 +205,7 @@ def _replace_manifest(home: Home, manifest: Manifest) -> None:
     sync_folder(home.exports)  # the files that it names are there before it is
     failpoints.hit("export.manifest")
     os.rename(aside, home.exports / "manifest.json")
+    failpoints.hit("export.manifest_renamed")
     sync_folder(home.exports)
     failpoints.hit("export.done")
 
@@ -221,6 +224,7 @@ def _tidy(home: Home, manifest: Manifest) -> Manifest:
             continue
         with suppress(OSError):
             if entry.name in manifest.retired or entry.stat().st_mtime < old:
+                failpoints.hit("export.unlink")
                 os.unlink(entry.path)
     return replace(manifest, retired=retired)
 

@@ -103,6 +103,7 @@ def _write(file: LedgerFile, batch: Batch, tally: _Tally) -> None:
         requeried=written.requeried,
     )
     for source in batch.ended:
+        failpoints.hit("ingest.unlink")
         source.path.unlink(missing_ok=True)
         failpoints.hit("ingest.unlinked")
         counts = source.segment.counts
@@ -133,6 +134,7 @@ def _fresh(file: LedgerFile, paths: list[Path], tally: _Tally) -> Iterator[Sourc
     for path, source in found:
         if source.segment.header.segment_id in there:
             path.unlink(missing_ok=True)
+            failpoints.hit("ingest.known_unlinked")
         else:
             fresh.append(source)
     return _reopened(fresh, tally)

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from ..core import failpoints
 from ..core.keys import new_id
 from ..core.types import DueGroup, Reply, Score, Summary, SummaryStatus, Verdict
 from .columns import column, float32, keys_table, table, to_json, uuids
@@ -42,7 +43,9 @@ class Commit:
 def apply(file: LedgerFile, commit: Commit) -> int:
     """Write a commit inside the caller's transaction; returns what its kind counts."""
     with file.with_tables(**commit.tables):
-        return APPLY[commit.kind](file, commit)
+        counted = APPLY[commit.kind](file, commit)
+    failpoints.hit(f"commit.{commit.kind}")
+    return counted
 
 
 # ------------------------------------------------------------------------------------------ sweep

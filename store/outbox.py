@@ -80,6 +80,7 @@ class Outbox:
             os.rename(aside, path)
             failpoints.hit("outbox.renamed")
             sync_folder(self._folder)
+            failpoints.hit("outbox.kept")
         except OSError as error:
             with suppress(OSError):
                 aside.unlink()
@@ -99,6 +100,7 @@ class Outbox:
         folder = self._folder / "damaged"
         private_folder(folder)
         target = folder / path.name
+        failpoints.hit("outbox.aside")
         os.rename(path, target)
         return target
 
