@@ -99,7 +99,10 @@ def _item(story: dict[str, Any], whole: bool) -> None:
         for verdict in story["earlier_verdicts"]:
             _verdict(verdict)
             line()
-    if whole:
+    if story["text_pruned"]:
+        _section("text")
+        line("  was pruned: it can be judged again only by the scores there are, and quoted no more")
+    elif whole:
         _section("text")
         _indented(story["text"], None)
 

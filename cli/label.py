@@ -72,6 +72,9 @@ def label(
         for row in ledger.verdicts(text=False):
             if row.policy == policy:
                 groups[row.group_ref].append(row)
+    groups = {
+        name: rows for name, rows in groups.items() if not any("text_pruned" in row.flags for row in rows)
+    }
     chosen = list(_chosen(purpose, groups, count, seed, done))
     if not chosen:
         note("nothing is left to label: sweep more, or raise --count")

@@ -74,7 +74,7 @@ def verdicts(
                 row.rank,
                 _logit(row.logit),
                 row.reason,
-                row.excerpt or "",
+                row.excerpt or ("(its text was pruned)" if "text_pruned" in row.flags else ""),
             ]
             for row in shown
         ),

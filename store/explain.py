@@ -32,11 +32,12 @@ def _item(file: LedgerFile, item_id: UUID) -> dict[str, Any]:
     text = row["text"]
     scores = _dicts(file, "explain.scores", query_hash=row["query_hash"], text_hash=row["text_hash"])
     for score in scores:
-        score["excerpt"] = None if score["error"] else text[score["excerpt_start"] : score["excerpt_end"]]
+        start, end = score["excerpt_start"], score["excerpt_end"]
+        score["excerpt"] = None if score["error"] or text is None else text[start:end]
     history = _dicts(file, "explain.verdicts", seq=row["seq"])
     for verdict in history:
         start, end = verdict["excerpt_start"], verdict["excerpt_end"]
-        verdict["excerpt"] = None if start is None else text[start:end]
+        verdict["excerpt"] = None if start is None or text is None else text[start:end]
     current = [verdict for verdict in history if verdict["sweep_id"] == row["judged_sweep"]]
     earlier = [verdict for verdict in history if verdict["sweep_id"] != row["judged_sweep"]]
     twins = _dicts(file, "explain.twins", **key, text_hash=row["text_hash"], seq=row["seq"])
@@ -62,6 +63,7 @@ def _item(file: LedgerFile, item_id: UUID) -> dict[str, Any]:
                 "deadline": row["deadline"],
             },
             "text": text,
+            "text_pruned": text is None,
             "chars": row["chars"],
             "group": {
                 "group": reference("g", row["group_id"]),

@@ -86,11 +86,16 @@ class LedgerFile:
 
     def _connect(self) -> None:
         failpoints.hit("ledger.open")
-        self._connection = _patiently(lambda: _connect(self.path, self.read_only), self.path, self.timeout)
+        while True:
+            self._inode = _inode(self.path)
+            opened = _patiently(lambda: _connect(self.path, self.read_only), self.path, self.timeout)
+            if _inode(self.path) == self._inode:
+                break
+            opened.close()  # replaced after it was found and before it was locked: this is the old one
+        self._connection = opened
         _open.add(self)
         failpoints.hit("ledger.opened")
         try:
-            self._inode = _inode(self.path)
             _migrate(self._connection, self.path, self.read_only)
         except BaseException:
             self.close()

@@ -91,7 +91,7 @@ def entry(file: LedgerFile, ref: str) -> Entry:
     Raises:
         UnknownReference: nothing goes by it, or several things do.
     """
-    return next(_with_bytes(file, [find(file, ref)]))
+    return next(with_bytes(file, [find(file, ref)]))
 
 
 def find(file: LedgerFile, ref: str) -> UUID:
@@ -145,7 +145,7 @@ def retry(
     items, still = 0, Counter[str]()
     for start in range(0, len(ids), PAGE):
         with closing(LedgerFile(home.ledger, read_only=True, timeout=timeout)) as file:
-            page = list(_with_bytes(file, ids[start : start + PAGE]))
+            page = list(with_bytes(file, ids[start : start + PAGE]))
         good: list[Item] = []
         done: list[UUID] = []
         for one in page:
@@ -163,7 +163,14 @@ def retry(
     return Retried(items, dict(still))
 
 
-def _with_bytes(file: LedgerFile, ids: Sequence[UUID]) -> Iterator[Entry]:
+def items_in(one: Entry) -> list[Item]:
+    """The items that can be read in an entry's bytes, if any."""
+    found = _read(one, AS_IT_IS)
+    return [] if isinstance(found, Bad) else found
+
+
+def with_bytes(file: LedgerFile, ids: Sequence[UUID]) -> Iterator[Entry]:
+    """Entries by their ids, with their bytes."""
     with file.with_tables(wanted=table({"quarantine_id": uuids(ids)})):
         rows = file.rows(sql("quarantine.raw"))
     for uid, source, line, reason, detail, raw, at in rows:
@@ -174,10 +181,17 @@ def _with_bytes(file: LedgerFile, ids: Sequence[UUID]) -> Iterator[Entry]:
 
 
 def _again(one: Entry, options: Options, fresh_ids: bool) -> list[Item] | Bad:
-    """The items in an entry's bytes; or what is wrong with them."""
-    assert one.raw is not None
+    """The items in an entry's bytes, to be imported; or what is wrong with them."""
     if one.reason == "id_conflict" and not fresh_ids:
         return _bad(one, "id_conflict", "its id belongs to another text: give it a new one")
+    found = _read(one, options)
+    if isinstance(found, Bad) or not fresh_ids:
+        return found
+    return [replace(item, item_id=new_id()) for item in found]
+
+
+def _read(one: Entry, options: Options) -> list[Item] | Bad:
+    assert one.raw is not None
     payload = check(one.raw) or one.raw
     found: list[Item] = []
     try:
@@ -188,9 +202,7 @@ def _again(one: Entry, options: Options, fresh_ids: bool) -> list[Item] | Bad:
                 return record
             if isinstance(record, Item):
                 found.append(record)
-    if not found:
-        return _bad(one, "no_text", "nothing in it is an item")
-    return [replace(item, item_id=new_id()) for item in found] if fresh_ids else found
+    return found or _bad(one, "no_text", "nothing in it is an item")
 
 
 def _record(payload: bytes) -> Mapping[str, Any]:

@@ -30,7 +30,7 @@ class VerdictRow:
         probability: None unless the policy is calibrated.
         duplicate_of: the item whose verdict this one follows.
         excerpt: the chunk that earned the score: characters `excerpt_start` to `excerpt_end` of the text.
-        text: None where it was not asked for.
+        text: None where it was not asked for, or was pruned: `flags` has "text_pruned" then.
         meta: what the recorder added.
         policy_hash: names the rules that judged, `model_key` the model.
     """

@@ -24,6 +24,7 @@ PAGE_GROUPS = 1000
 PLAN_AHEAD_PAIRS = 4096
 FETCH_CHARS = 16 * 2**20
 POLL_S = 0.25
+TEXT_PRUNED = "its text was pruned"
 
 
 class Judging:
@@ -157,9 +158,11 @@ class Judging:
             size += wanted[-1][0].chars
         with self._context.account.timed("read_texts"), self._context.ledger() as ledger:
             texts = ledger.texts(list({pair.text_hash for pair, _ in wanted}))
-        self._texts.extend(
-            Pair(pair.query_hash, pair.text_hash, query, texts[pair.text_hash]) for pair, query in wanted
-        )
+        for pair, query in wanted:
+            if pair.text_hash in texts:
+                self._texts.append(Pair(pair.query_hash, pair.text_hash, query, texts[pair.text_hash]))
+            else:
+                self._receive(Score(pair.query_hash, pair.text_hash, None, error=TEXT_PRUNED))
 
     def _start(self) -> EngineProcess[Pair, Score]:
         if self._engine is None:

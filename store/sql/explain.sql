@@ -6,7 +6,7 @@ SELECT i.seq, i.item_id, i.namespace, i.group_id, i.text_hash, i.chars, i.blank,
        t.text, g.name, g.policy, g.query, g.query_hash, s.judged_seq, s.judged_sweep, s.last_seq, s.items,
        s.due_at, s.closed, k.source, k.sealed_at, k.ingested_at
 FROM item i
-JOIN text t ON t.text_hash = i.text_hash
+LEFT JOIN text t ON t.text_hash = i.text_hash
 JOIN item_group g ON g.group_id = i.group_id
 JOIN group_state s ON s.group_id = i.group_id
 LEFT JOIN segment k ON k.segment_id = i.segment_id

@@ -32,11 +32,12 @@ SELECT m.item_id::VARCHAR AS item_id, g.namespace, m.group_id::VARCHAR AS group_
        CASE WHEN $text OR NOT $kept_text OR m.decision = 'keep'
             THEN substring(t.text, c.excerpt_start + 1, c.excerpt_end - c.excerpt_start) END AS excerpt,
        CASE WHEN $text OR ($kept_text AND m.decision = 'keep') THEN t.text END AS text,
-       m.chars, m.flags, m.meta::VARCHAR AS meta, m.created_at, m.model_key,
+       m.chars, CASE WHEN t.text_hash IS NULL THEN list_append(m.flags, 'text_pruned') ELSE m.flags END AS flags,
+       m.meta::VARCHAR AS meta, m.created_at, m.model_key,
        m.policy_hash::VARCHAR AS policy_hash, m.sweep_id::VARCHAR AS sweep_id, m.seq
 FROM mine m
 JOIN item_group g ON g.group_id = m.group_id
-JOIN text t ON t.text_hash = m.text_hash
+LEFT JOIN text t ON t.text_hash = m.text_hash
 LEFT JOIN item d ON d.seq = m.duplicate_of
 LEFT JOIN score c ON c.score_seq = m.score_seq
 ORDER BY m.first_seq, m.rank NULLS LAST, m.seq;
