@@ -73,7 +73,8 @@ class Selection:
 class DueGroup:
     """A group with work to do, as it stood when the plan was read.
 
-    `last_seq` bounds the items that this pass judges: what arrives later reopens the group.
+    `last_seq` bounds the items that this pass judges: what arrives later reopens the group. No item of it
+    comes before `first_seq`, by which reading skips what came earlier.
     """
 
     namespace: str
@@ -89,6 +90,7 @@ class DueGroup:
     judged_sweep: UUID | None = None
     priority: int = 0
     deadline: datetime | None = None
+    first_seq: int = 0
 
     @property
     def key(self) -> tuple[str, UUID]:

@@ -90,21 +90,39 @@ def update(home: Home, file: LedgerFile) -> Manifest:
     Raises:
         OSError: the folder cannot be written. What was live stays live.
     """
+    import duckdb
+
     manifest = read_manifest(home)
     change = int(file.rows(sql("export.change"))[0][0])
-    if change < manifest.change:  # another ledger than the one that was exported: begin anew
-        manifest = Manifest(retired={**manifest.retired, **_retire(manifest)})
+    # Another ledger than the one that was exported, or files that somebody deleted: begin anew.
+    if change < manifest.change or not _is_whole(home, manifest):
+        manifest = _anew(manifest)
     if change == manifest.change:
         return manifest
     private_folder(home.exports)
+    try:
+        return _extended(home, file, manifest, change)
+    except duckdb.Error:  # a damaged file among those to be merged; else it is raised again
+        return _extended(home, file, _anew(manifest), change)
+
+
+def _extended(home: Home, file: LedgerFile, manifest: Manifest, change: int) -> Manifest:
+    """The manifest with what changed up to `change`, and in place."""
     for what in ("verdict", "summary"):
         live = _write_delta(home, file, what, manifest.change, change)
         if live is not None:
             manifest = _with(manifest, what, (*manifest.files(what), live))
         manifest = _merge(home, manifest, what)
-    manifest = replace(manifest, change=change, as_of=datetime.now(UTC).isoformat())
-    manifest = _tidy(home, manifest)
+    before = manifest.retired
+    old = time.time() - GRACE_SECONDS
+    manifest = replace(
+        manifest,
+        change=change,
+        as_of=datetime.now(UTC).isoformat(),
+        retired={name: since for name, since in before.items() if since > old},
+    )
     _replace_manifest(home, manifest)
+    _tidy(home, manifest, before, old)
     return manifest
 
 
@@ -210,23 +228,29 @@ def _replace_manifest(home: Home, manifest: Manifest) -> None:
     failpoints.hit("export.done")
 
 
-def _tidy(home: Home, manifest: Manifest) -> Manifest:
-    """Delete what was retired long ago, and what a crash left that no manifest ever named."""
-    old = time.time() - GRACE_SECONDS
-    live = {one.name for one in (*manifest.verdicts, *manifest.summaries)}
-    retired = {name: since for name, since in manifest.retired.items() if since > old}
+def _tidy(home: Home, manifest: Manifest, before: Mapping[str, float], old: float) -> None:
+    """Delete what was retired before `old`, and what a crash left that no manifest ever named.
+
+    Only once the manifest that no longer names it is in place: a crash must not leave one that names a file
+    which is gone.
+    """
+    kept = {one.name for one in (*manifest.verdicts, *manifest.summaries)} | manifest.retired.keys()
     for entry in list(os.scandir(home.exports)):
-        if (
-            not entry.name.endswith((".parquet", ".parquet.new"))
-            or entry.name in live
-            or entry.name in retired
-        ):
+        if not entry.name.endswith((".parquet", ".parquet.new")) or entry.name in kept:
             continue
         with suppress(OSError):
-            if entry.name in manifest.retired or entry.stat().st_mtime < old:
+            if entry.name in before or entry.stat().st_mtime < old:
                 failpoints.hit("export.unlink")
                 os.unlink(entry.path)
-    return replace(manifest, retired=retired)
+
+
+def _is_whole(home: Home, manifest: Manifest) -> bool:
+    return all((home.exports / one.name).exists() for one in (*manifest.verdicts, *manifest.summaries))
+
+
+def _anew(manifest: Manifest) -> Manifest:
+    """An empty manifest; what was live is retired."""
+    return Manifest(retired={**manifest.retired, **_retire(manifest)})
 
 
 def _with(manifest: Manifest, what: What, files: Sequence[Live]) -> Manifest:

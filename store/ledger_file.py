@@ -14,7 +14,7 @@ import re
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
@@ -22,7 +22,7 @@ from uuid import UUID
 from ..core import failpoints
 from ..core.errors import LedgerBusy, LedgerMissing, LedgerNewer, NotALedger, StoreError
 from ..core.keys import new_id
-from .sqlfiles import migrations, schema_version
+from .ledger_schema import migrate
 
 if TYPE_CHECKING:
     import duckdb
@@ -96,7 +96,8 @@ class LedgerFile:
         _open.add(self)
         failpoints.hit("ledger.opened")
         try:
-            _migrate(self._connection, self.path, self.read_only)
+            with _named(self.path):
+                migrate(opened, self.path, self.read_only)
         except BaseException:
             self.close()
             raise
@@ -142,14 +143,16 @@ class LedgerFile:
 
     def rows(self, query: str, parameters: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
         """All rows of a small result."""
-        return self.connection.execute(query, dict(parameters or {})).fetchall()
+        with self._reading():
+            return self.connection.execute(query, dict(parameters or {})).fetchall()
 
     def named_rows(
         self, query: str, parameters: Mapping[str, Any]
     ) -> tuple[list[str], list[tuple[Any, ...]]]:
         """Column names, and all rows of a small result."""
-        result = self.connection.execute(query, dict(parameters))
-        return [column[0] for column in result.description or ()], result.fetchall()
+        with self._reading():
+            result = self.connection.execute(query, dict(parameters))
+            return [column[0] for column in result.description or ()], result.fetchall()
 
     @contextmanager
     def own_cursor(self, tables: Mapping[str, pa.Table]) -> Iterator[duckdb.DuckDBPyConnection]:
@@ -159,13 +162,19 @@ class LedgerFile:
             _prepare(cursor)
             for name, table in tables.items():
                 cursor.register(name, table)
-            yield cursor
+            with _named(self.path):
+                yield cursor
         finally:
             cursor.close()
 
     def arrow(self, query: str, parameters: Mapping[str, Any] | None = None) -> pa.Table:
         """A result as an Arrow table; UUIDs as `arrow.uuid` columns."""
-        return self.connection.sql(query, params=dict(parameters or {})).to_arrow_table()
+        with self._reading():
+            return self.connection.sql(query, params=dict(parameters or {})).to_arrow_table()
+
+    def _reading(self) -> AbstractContextManager[None]:
+        """What goes wrong within a transaction is told by `transact`, else here."""
+        return nullcontext() if self._depth else _named(self.path)
 
     def stream(
         self, query: str, parameters: Mapping[str, Any] | None = None, *, rows: int = 10_000
@@ -250,7 +259,29 @@ class LedgerFile:
 def _is_disk_trouble(error: BaseException) -> bool:
     import duckdb
 
-    return isinstance(error, duckdb.IOException | duckdb.FatalException | duckdb.OutOfMemoryException)
+    told = (
+        duckdb.IOException,
+        duckdb.FatalException,
+        duckdb.InternalException,
+        duckdb.OutOfMemoryException,
+        duckdb.SerializationException,
+    )
+    # A checksum that does not hold has no class of its own.
+    return isinstance(error, told) or (isinstance(error, duckdb.Error) and "Corrupt" in str(error))
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Say of a disk that is full or a file that is damaged which one it is."""
+    try:
+        yield
+    except Exception as error:
+        if not _is_disk_trouble(error):
+            raise
+        raise StoreError(
+            f"{path} cannot be used: {error}",
+            hint="see to the room and the health of the disk; `afterpass restore` brings a backup back",
+        ) from error
 
 
 # ---------------------------------------------------------------------------------------- opening
@@ -298,11 +329,12 @@ def _create(path: Path) -> None:
     aside = path.with_name(f".{path.name}.{os.getpid()}.{new_id().hex[-8:]}.new")
     failpoints.hit("ledger.create")
     try:
-        connection = _connect(aside, False)
-        try:
-            _migrate(connection, aside, False)
-        finally:
-            connection.close()
+        with _named(path):
+            connection = _connect(aside, False)
+            try:
+                migrate(connection, aside, False)
+            finally:
+                connection.close()
         failpoints.hit("ledger.created")
         with suppress(FileExistsError):  # somebody else was quicker: theirs is as good
             os.link(aside, path)
@@ -386,56 +418,3 @@ def _inode(path: Path) -> tuple[int, int] | None:
     except OSError:
         return None
     return found.st_dev, found.st_ino
-
-
-# -------------------------------------------------------------------------------------- migrations
-
-
-def _tables(connection: duckdb.DuckDBPyConnection) -> set[str]:
-    return {name for (name,) in connection.execute("SELECT table_name FROM duckdb_tables()").fetchall()}
-
-
-def _migrate(connection: duckdb.DuckDBPyConnection, path: Path, read_only: bool) -> None:
-    """Bring the schema to this code's version, one transaction for each step.
-
-    Raises:
-        NotALedger: a DuckDB database with tables, and none of them ours.
-        LedgerNewer: its version is beyond ours.
-        StoreError: older than ours, and `read_only`.
-    """
-    tables = _tables(connection)
-    if tables and "schema_version" not in tables:
-        raise NotALedger(
-            f"{path} is a DuckDB database, but no Afterpass ledger",
-            hint="name another home or move that file away",
-        )
-    version = 0
-    if tables:
-        (found,) = connection.execute("SELECT max(version) FROM schema_version").fetchall()
-        version = found[0] or 0
-    if version > schema_version():
-        raise LedgerNewer(
-            f"{path} has schema version {version}, and this Afterpass knows {schema_version()}",
-            hint="upgrade Afterpass; a ledger is never taken back to an older version",
-        )
-    if version < schema_version() and read_only:
-        raise StoreError(
-            f"{path} has schema version {version}, and this Afterpass reads {schema_version()}",
-            hint="run `afterpass sweep` once: opening for writing upgrades it",
-        )
-    for number, name, script in migrations()[version:]:
-        connection.execute("BEGIN TRANSACTION")
-        try:
-            connection.execute(
-                "CREATE TABLE IF NOT EXISTS schema_version "
-                "(version INTEGER, name VARCHAR, applied_at TIMESTAMPTZ)"
-            )
-            connection.execute(script)
-            connection.execute("INSERT INTO schema_version VALUES ($1, $2, now())", [number, name])
-            failpoints.hit("ledger.migrate")
-            connection.execute("COMMIT")
-            failpoints.hit("ledger.migrated")
-        except BaseException:
-            with suppress(Exception):
-                connection.execute("ROLLBACK")
-            raise

@@ -15,7 +15,7 @@ from uuid import UUID
 from ..core.errors import UnknownReference
 from ..core.keys import parse_reference
 from ..core.types import Candidate, DueGroup, KeptItem, Reply, Score, Selection
-from .columns import column, keys_table, table, uuids
+from .columns import column, keys_table, table, uuid_values, uuids
 from .ledger_file import LedgerFile
 from .ledger_values import GroupKey, PairKey, ScoringWork
 from .sqlfiles import sql
@@ -95,7 +95,7 @@ def waiting(
 def _due_group(row: Sequence[Any]) -> DueGroup:
     names = (
         "namespace", "group_id", "name", "query", "query_hash", "policy", "items", "chars",
-        "last_seq", "judged_seq", "judged_sweep", "priority", "deadline",
+        "last_seq", "judged_seq", "judged_sweep", "priority", "deadline", "first_seq",
     )  # fmt: skip
     return DueGroup(**dict(zip(names, row, strict=True)))
 
@@ -182,8 +182,8 @@ def picked_table(groups: Sequence[DueGroup]) -> pa.Table:
 def _page(file: LedgerFile, groups: Sequence[DueGroup]) -> Iterator[dict[str, int]]:
     """The table `picked`, and between which `seq` all its items lie."""
     with file.with_tables(picked=picked_table(groups)):
-        first, last = file.rows(sql("plan.bounds"))[0]
-        yield {"first": first or 0, "last": last or 0}
+        first, last = min(group.first_seq for group in groups), max(group.last_seq for group in groups)
+        yield {"first": first, "last": last}
 
 
 def pairs_to_score(file: LedgerFile, groups: Sequence[DueGroup], model_key: str) -> ScoringWork:
@@ -191,10 +191,15 @@ def pairs_to_score(file: LedgerFile, groups: Sequence[DueGroup], model_key: str)
     if not groups:
         return ScoringWork([], 0, 0, 0)
     with _page(file, groups) as bounds:
-        found = file.rows(sql("plan.pairs_to_score"), {**bounds, "model_key": model_key})
+        found = file.arrow(sql("plan.pairs_to_score"), {**bounds, "model_key": model_key})
     pairs = []
     items = duplicates = cached = blanks = 0
-    for query_hash, text_hash, query_chars, chars, blank, count, has_score in found:
+    # By columns: rows with two UUIDs each would take longer than the query itself.
+    columns = [
+        *(uuid_values(found[name]) for name in ("query_hash", "text_hash")),
+        *(found[name].to_pylist() for name in ("query_chars", "chars", "blank", "items", "cached")),
+    ]
+    for query_hash, text_hash, query_chars, chars, blank, count, has_score in zip(*columns, strict=True):
         items += count
         if blank:
             blanks += count

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 from uuid import UUID
 
 Reopen = Literal["rejudge", "redecide", "retry_errors"]
@@ -13,9 +13,11 @@ GroupKey = tuple[str, UUID]
 """(namespace, group_id)."""
 
 
-@dataclass(frozen=True, slots=True)
-class PairKey:
-    """A pair to score, without its texts. `query_chars` and `chars` are lengths in characters."""
+class PairKey(NamedTuple):
+    """A pair to score, without its texts. `query_chars` and `chars` are lengths in characters.
+
+    A tuple, for it is made ten thousand at a time.
+    """
 
     query_hash: UUID
     text_hash: UUID

@@ -15,7 +15,6 @@ from ..core.errors import AfterpassError
 from ..core.keys import reference
 from ..core.paths import Home
 from ..core.types import DueGroup
-from ..store.ingest import ingest
 from ..store.ledger import GroupKey, Ledger
 from .account import VERSION
 from .context import Context, now
@@ -91,13 +90,17 @@ def plan(
 ) -> Plan:
     """Read what is due and forecast it.
 
+    Beside a process that only reads the ledger, the spool's new items stay where they are and a note says so.
+
     Raises:
-        LedgerBusy: another process holds the ledger.
+        LedgerBusy: another process writes to the ledger, so that nobody can read it.
         ConfigError, StoreError: as their names say.
     """
     context = Context(home, config, options, progress or Silent())
-    ingest(home, config.store, timeout=config.store.busy_timeout.total_seconds())
     result = Plan(str(home.root))
+    report = context.door.ingest()
+    if report.waiting:
+        result.notes.append(f"some of the spool is not counted: {'; '.join(report.waiting)}")
     moment = now()
     schedule = Schedule.of(config.schedule)
     if schedule.windows:

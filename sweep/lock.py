@@ -35,8 +35,9 @@ def sweep_lock(path: Path) -> Iterator[None]:
                 f"another sweep is at work in {path.parent} (process {holder(path) or 'unknown'})",
                 hint="wait for it, or end it with SIGTERM: it stops in good order",
             ) from None
-        os.ftruncate(handle, 0)
-        os.pwrite(handle, str(os.getpid()).encode(), 0)
+        with suppress(OSError):  # on a full disk the lock holds nevertheless, only without a name
+            os.ftruncate(handle, 0)
+            os.pwrite(handle, str(os.getpid()).encode(), 0)
         yield
         with suppress(OSError):
             os.ftruncate(handle, 0)

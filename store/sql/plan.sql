@@ -1,5 +1,6 @@
 -- What is due, and what a sweep reads to work on it. Narrow columns first; texts are joined last.
--- `picked` is the page of groups at hand: (ord, group_id, query_hash, query_chars, last_seq).
+-- `picked` is the page of groups at hand: (ord, group_id, query_hash, query_chars, last_seq). All its items, and
+-- so the first of each of its groups, lie between $first and $last: the rest of the tables is skipped unread.
 -- `chosen` is what a selection names, and counts only where $by_choice is true; `without` likewise.
 
 -- name: no_keys
@@ -21,7 +22,7 @@ WITH page AS (
     LIMIT $limit
 )
 SELECT p.namespace, p.group_id, g.name, g.query, p.query_hash, p.policy, p.items, p.chars,
-       p.last_seq, p.judged_seq, p.judged_sweep, p.priority, p.deadline
+       p.last_seq, p.judged_seq, p.judged_sweep, p.priority, p.deadline, p.first_seq
 FROM page p
 JOIN item_group g ON g.group_id = p.group_id
 ORDER BY p.priority DESC, p.deadline ASC NULLS LAST, p.due_at, p.first_seq;
@@ -42,7 +43,7 @@ WITH page AS (
     LIMIT $limit
 )
 SELECT p.namespace, p.group_id, g.name, g.query, p.query_hash, p.policy, p.items, p.chars,
-       p.last_seq, p.judged_seq, p.judged_sweep, p.priority, p.deadline
+       p.last_seq, p.judged_seq, p.judged_sweep, p.priority, p.deadline, p.first_seq
 FROM page p
 JOIN item_group g ON g.group_id = p.group_id
 ORDER BY p.priority DESC, p.deadline ASC NULLS LAST, p.due_at, p.first_seq;
@@ -62,18 +63,13 @@ WHERE (NOT $by_namespace OR namespace = $namespace::VARCHAR)
   AND (NOT $by_choice OR group_id IN (SELECT group_id FROM chosen))
 GROUP BY why;
 
--- name: bounds
-SELECT min(s.first_seq), max(p.last_seq)
-FROM picked p
-JOIN group_state s ON s.group_id = p.group_id;
-
 -- name: pairs_to_score
 WITH mine AS (
     SELECT p.ord, p.query_hash, p.query_chars, i.text_hash, i.chars, i.blank, i.seq, s.rejudge_after
     FROM picked p
     JOIN item i ON i.group_id = p.group_id AND i.seq <= p.last_seq
     JOIN group_state s ON s.group_id = p.group_id
-    WHERE i.seq BETWEEN $first AND $last
+    WHERE i.seq BETWEEN $first AND $last AND s.first_seq BETWEEN $first AND $last
 ),
 pair AS (
     SELECT query_hash, text_hash, blank, min((ord, seq)) AS place, any_value(query_chars) AS query_chars,
@@ -115,7 +111,7 @@ WITH mine AS (
     FROM picked p
     JOIN item i ON i.group_id = p.group_id AND i.seq <= p.last_seq
     JOIN group_state s ON s.group_id = p.group_id
-    WHERE i.seq BETWEEN $first AND $last
+    WHERE i.seq BETWEEN $first AND $last AND s.first_seq BETWEEN $first AND $last
 ),
 pair AS (
     SELECT query_hash, text_hash, rejudge_after FROM mine WHERE NOT blank GROUP BY ALL
@@ -144,6 +140,7 @@ WITH mine AS (
     JOIN group_state s ON s.group_id = p.group_id
     JOIN verdict v ON v.sweep_id = s.judged_sweep AND v.group_id = p.group_id
     WHERE v.decision = 'keep' AND v.duplicate_of IS NULL AND v.seq BETWEEN $first AND $last
+      AND s.first_seq BETWEEN $first AND $last
 )
 SELECT m.group_id, m.seq, i.item_id, i.text_hash, t.text, m.rank, m.logit,
        coalesce(c.excerpt_start, 0) AS excerpt_start, coalesce(c.excerpt_end, i.chars) AS excerpt_end,

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from afterpass.core import config as configuration
 from afterpass.core.config import StoreConfig
 from afterpass.core.errors import LedgerBusy, StoreError
 from afterpass.core.keys import new_id
@@ -18,6 +19,7 @@ from afterpass.core.types import Item, Reply, Score, Selection, Summary, Summary
 from afterpass.store.door import Door
 from afterpass.store.ledger import Ledger
 from afterpass.store.ledger_parked import ParkedLedger
+from afterpass.sweep import SweepOptions, plan
 
 HOLD = """
 import sys, time
@@ -133,6 +135,24 @@ def test_ingest_waits_in_the_spool_and_is_told(stock: Any, door: Door, item: Cal
         assert report.rows == 0
         assert f"process {pid}" in report.waiting[0]
     assert door.ingest().rows == 1
+
+
+def test_a_plan_is_made_beside_a_reader_and_says_what_it_left_out(
+    stock: Any, item: Callable[..., Item]
+) -> None:
+    config = configuration.parse({})
+    config = config.model_copy(
+        update={"store": config.store.model_copy(update={"busy_timeout": timedelta(seconds=0.1)})}
+    )
+    stock.fill("a", "bb")
+    stock.record(item("not yet in the ledger", query="another"))
+    with held(stock, "reader") as pid:
+        forecast = plan(stock.home, config, SweepOptions(now=True))
+        assert (forecast.judge["groups"], forecast.judge["items"]) == (1, 2)
+        assert any(f"process {pid}" in note for note in forecast.notes)
+    with held(stock, "writer") as pid, pytest.raises(LedgerBusy, match=f"process {pid}"):
+        plan(stock.home, config, SweepOptions(now=True))
+    assert plan(stock.home, config, SweepOptions(now=True)).judge["groups"] == 2
 
 
 def test_reopening_has_to_wait(stock: Any, door: Door) -> None:

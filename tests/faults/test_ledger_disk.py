@@ -1,0 +1,52 @@
+"""A disk that is full while a sweep writes: it says so by name, and nothing is lost or done twice."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+GAME = Path(__file__).with_name("ledger_on_a_full_disk.py")
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 16 MB; skips where none can be mounted."""
+    path = tmp_path / "disk"
+    path.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", path], capture_output=True, text=True
+    )
+    if mounted.returncode != 0:
+        pytest.skip(f"no tmpfs can be mounted here: {mounted.stderr.strip()}")
+    try:
+        yield path
+    finally:
+        subprocess.run(["umount", "-l", path], check=True)
+
+
+def play(disk: Path, step: int) -> dict[str, Any]:
+    done = subprocess.run(
+        [sys.executable, GAME, disk, str(step)], capture_output=True, text=True, timeout=600
+    )
+    assert done.returncode == 0, done.stderr
+    account: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    assert account["wrong"] == {}, account
+    assert account["lost"] == account["doubled"] == 0, account
+    assert account["ended"]["StoreError"] > 0, account
+    return account
+
+
+def test_a_full_disk_loses_nothing(disk: Path) -> None:
+    play(disk, step=800)
+
+
+@pytest.mark.faults
+@pytest.mark.timeout(700)
+def test_every_amount_of_room_loses_nothing(disk: Path) -> None:
+    assert play(disk, step=52)["ended"]["done"] > 5
