@@ -68,6 +68,18 @@ ENTRIES = {
     "models": Entry("models", _HOUSE, "The models that the configuration names."),
     "config": Entry("config", _HOUSE, "The configuration that counts now: show it, check it."),
     "quarantine": Entry("quarantine", _HOUSE, "What could not become an item: list, show, retry, drop."),
+    "prune": Entry("prune", _HOUSE, "Remove groups that are old and done with, and what was made of them."),
+    "erase": Entry(
+        "erase",
+        _HOUSE,
+        "Erase the items of which all that is given holds, and what was made from them, in every file.",
+    ),
+    "backup": Entry(
+        "backup",
+        _HOUSE,
+        "Copy ledger, spool, outbox, configuration and calibrations, and read the copy back.",
+    ),
+    "restore": Entry("restore", _HOUSE, "Check a backup, file by file and row by row, and bring it back."),
 }
 
 

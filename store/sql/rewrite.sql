@@ -95,4 +95,8 @@ UNION ALL SELECT 'text', count(*), bit_xor(hash(t)) FROM fresh.text t
 UNION ALL SELECT 'verdict', count(*), bit_xor(hash(t)) FROM fresh.verdict t;
 
 -- name: bytes_in_use
-SELECT used_blocks * block_size FROM pragma_database_size() WHERE database_name = current_database();
+-- And what a row group of texts may take before it is compressed.
+SELECT d.used_blocks * d.block_size + coalesce(t.waiting, 0)::BIGINT
+FROM pragma_database_size() d,
+     (SELECT least(count(*), 122880) * avg(chars) AS waiting FROM text) t
+WHERE d.database_name = current_database();
