@@ -1,6 +1,6 @@
 """What the ledger costs: taking in, picking due work, committing, growing, and how much memory it needs.
 
-    python benchmarks/store.py [--items N] [--ingest N] [--sweeps N] [--scaling] [--no-record] [--json]
+    python benchmarks/store.py [--items N] [--ingest N] [--sweeps N] [--million] [--quick] [--json]
 
 Ratios are made within one run, in turn, so that both sides meet the same machine:
 
@@ -8,11 +8,11 @@ Ratios are made within one run, in turn, so that both sides meet the same machin
 - picking 10,000 due items of `--items` (100-byte texts), all at the end or scattered over the whole;
 - committing 10,000 verdicts; growth of the file over the sweeps (the second half of them against the first);
 - the peak memory of a process that ingests, and of one that does a sweep's side of the store;
-- `--scaling` fills `--items` and ten times as many, and says by how much each grew.
+- `ten_times`: by how much each figure of the ledger grew from a tenth of the items.
 
-`benchmarks/record.py` measures `record()`; it is run from here, so that the last line has everything:
-`record_p50_us`, `record_p99_us`, `asyncio_added_p99_us`, `ingest_ratio`, `pick_end_s`, `pick_scattered_s`,
-`peak_mb`, `growth`.
+`benchmarks/record.py` measures `record()` in 1, 4 and 8 processes; it is run from here, so that the last line
+has everything: `record_p50_us`, `record_p99_us`, `asyncio_added_p99_us`, `ingest_ratio`, `pick_end_s`,
+`pick_scattered_s`, `peak_mb`, `growth`, `commit_10k_verdicts_s`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-from uuid import UUID
 
 import duckdb
 
@@ -138,7 +137,7 @@ def measure_ingest(root: Path, items: int) -> dict[str, Any]:
         spool(home, items, 2048, turn)
         now = datetime.now(UTC)
         sources = (Source(path, read_segment(path), now, 0) for path in sealed_segments(home))
-        tables = [(b.items_table(), b.texts_table(set(b.texts))) for b in batches(sources)]
+        tables = [(b.incoming, b.all_texts) for b in batches(sources)]
         bare.append(timed(lambda t=turn, rows=tables: bare_insert(root / f"bare-{t}.duckdb", rows))[0])
         del tables
         seconds, report = timed(lambda h=home: ingest(h, StoreConfig()))
@@ -289,22 +288,48 @@ def measure_size(root: Path, items: int) -> dict[str, Any]:
     return {**found, **measure_commit(path), "ledger_mb": round(path.stat().st_size / 1e6)}
 
 
-def record_figures() -> dict[str, Any]:
+def record_figures(seconds: float) -> dict[str, Any]:
     script = Path(__file__).with_name("record.py")
-    done = subprocess.run([sys.executable, script, "--json"], check=True, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, script, "--json", "--seconds", str(seconds)],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
     found: dict[str, Any] = json.loads(done.stdout.strip().rpartition("\n")[2])
     names = ("record_p50_us", "record_p99_us", "asyncio_added_p99_us", "processes")
     return {name: found[name] for name in names}
 
 
+def ten_times(smaller: dict[str, Any], larger: dict[str, Any]) -> dict[str, float]:
+    """By how much each figure grew from a tenth of the items: 10 is linear."""
+    numbers = {name: value for name, value in larger.items() if isinstance(value, float | int)}
+    return {name: round(value / smaller[name], 2) for name, value in numbers.items() if smaller.get(name)}
+
+
+def measure_million(root: Path) -> dict[str, Any]:
+    """A million items of 2 KB once: seconds and peak memory of the process that takes them in."""
+    home = Home.at(root / "million")
+    spool(home, 1_000_000, 2048, 7)
+    seconds, peak = timed(lambda: peak_mb_of("ingest", str(home.root)))
+    size = home.ledger.stat().st_size
+    shutil.rmtree(home.root)
+    return {
+        "million_s": round(seconds, 1),
+        "million_peak_mb": round(peak),
+        "million_gb": round(size / 1e9, 2),
+    }
+
+
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     arguments.add_argument(
-        "--items", type=int, default=1_000_000, help="of the ledger that work is picked from"
+        "--items", type=int, default=10_000_000, help="of the ledger that work is picked from"
     )
     arguments.add_argument("--ingest", type=int, default=40_000, help="items of 2 KB to take in, three times")
     arguments.add_argument("--sweeps", type=int, default=100, help="over which the file grows")
-    arguments.add_argument("--scaling", action="store_true", help="ten times as many items as well")
+    arguments.add_argument("--million", action="store_true", help="take in a million items of 2 KB as well")
+    arguments.add_argument("--quick", action="store_true", help="a hundredth of it all, in a minute")
     arguments.add_argument("--no-record", action="store_true", help="leave benchmarks/record.py out")
     arguments.add_argument("--folder", type=Path, help="where to work; a temporary folder where not given")
     arguments.add_argument("--json", action="store_true")
@@ -313,32 +338,33 @@ def main() -> None:
     if given.only:
         only(*given.only)
         return
+    if given.quick:
+        given.items, given.ingest, given.sweeps = given.items // 50, given.ingest // 8, given.sweeps // 10
     root = Path(tempfile.mkdtemp(prefix="afterpass-store-", dir=given.folder))
     result: dict[str, Any] = {"version": 1, "items": given.items}
+    smaller: dict[str, Any] = {}
+
+    def sizes() -> dict[str, Any]:
+        smaller.update(measure_size(root, given.items // 10))
+        larger = measure_size(root, given.items)
+        return {**larger, "ten_times": ten_times(smaller, larger)}
+
     try:
         for measure in (
-            lambda: {} if given.no_record else record_figures(),
+            lambda: {} if given.no_record else record_figures(1.0 if given.quick else 3.0),
             lambda: measure_ingest(root, given.ingest),
-            lambda: measure_size(root, given.items),
+            sizes,
             lambda: measure_memory(root, root / f"ledger-{given.items}.duckdb", given.ingest),
             lambda: measure_growth(root, given.sweeps),
+            lambda: measure_million(root) if given.million else {},
         ):
             found = measure()
             result |= found
             print(found, flush=True)
-        if given.scaling:
-            larger = measure_size(root, given.items * 10)
-            result["ten_times"] = {
-                name: round(value / result[name], 2)
-                for name, value in larger.items()
-                if isinstance(value, float | int) and result.get(name)
-            }
-            result["larger"] = larger
-            print(result["ten_times"], flush=True)
     finally:
         shutil.rmtree(root)
     if given.json:
-        print(json.dumps(result, default=lambda v: str(v) if isinstance(v, UUID) else v))
+        print(json.dumps(result))
 
 
 if __name__ == "__main__":

@@ -31,11 +31,16 @@ def uuid_bytes(values: Iterable[bytes | None]) -> pa.Array:
 
 
 def uuid_values(column: pa.ChunkedArray) -> list[UUID]:
-    """The UUIDs of a column without nulls."""
-    # Equal ones come as one object: a query's hash stands beside each of its texts.
+    """The UUIDs of a column without nulls; equal ones as one object: a query's hash comes with each text."""
     known: dict[bytes, UUID] = {}
-    raw = [value for chunk in column.chunks for value in chunk.storage.to_pylist()]
-    return [known.get(value) or known.setdefault(value, UUID(bytes=value)) for value in raw]
+    found: list[UUID] = []
+    for chunk in column.chunks:
+        at = 16 * chunk.storage.offset
+        raw = chunk.storage.buffers()[1].to_pybytes()[at : at + 16 * len(chunk)]
+        for start in range(0, len(raw), 16):
+            value = raw[start : start + 16]
+            found.append(known.get(value) or known.setdefault(value, UUID(bytes=value)))
+    return found
 
 
 def times(values: Iterable[Any]) -> pa.Array:

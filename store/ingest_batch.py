@@ -209,8 +209,15 @@ class Batch:
 
     # ------------------------------------------------------------------------------------- columns
 
-    def items_table(self) -> pa.Table:
-        """`incoming`: every item, in order."""
+    def ready(self) -> Batch:
+        """Itself, with its large tables made: whoever reads batches does that while another is written."""
+        if self.rows:
+            _ = self.incoming, self.all_texts
+        return self
+
+    @cached_property
+    def incoming(self) -> pa.Table:
+        """Every item, in order; call it when all are in."""
         made = {"uuid": uuid_bytes, "time": times}
         return table(
             {
@@ -234,18 +241,24 @@ class Batch:
             }
         )
 
-    def texts_table(self, wanted: set[bytes]) -> pa.Table:
-        """`fresh`: each of these texts once, in order of arrival."""
+    @cached_property
+    def all_texts(self) -> pa.Table:
+        """Each text once, in order of arrival."""
         import pyarrow as pa
 
-        hashes = [digest for digest in self.texts if digest in wanted]
         return table(
             {
-                "text_hash": uuid_bytes(hashes),
-                "text": pa.array([self.texts[digest] for digest in hashes], pa.binary()).cast(pa.string()),
-                "chars": column([self.chars[digest] for digest in hashes], "int32"),
+                "text_hash": uuid_bytes(self.texts),
+                "text": pa.array(list(self.texts.values()), pa.binary()).cast(pa.string()),
+                "chars": column(self.chars.values(), "int32"),
             }
         )
+
+    def texts_table(self, wanted: set[bytes]) -> pa.Table:
+        """`fresh`: each of these texts once, in order of arrival."""
+        if len(wanted) == len(self.texts):
+            return self.all_texts
+        return self.all_texts.filter(column((digest in wanted for digest in self.texts), "bool"))
 
 
 def conflict(item_id: UUID) -> str:
@@ -261,11 +274,11 @@ def batches(sources: Iterator[Source]) -> Iterator[Batch]:
             for line, record in source.segment:
                 batch.add(source, line, record)
                 if batch.is_full:
-                    yield batch
+                    yield batch.ready()
                     batch = Batch()
         batch.ended.append(source)
         if len(batch.ended) >= 1000:
-            yield batch
+            yield batch.ready()
             batch = Batch()
     if batch.rows or batch.bad or batch.closes or batch.ended:
-        yield batch
+        yield batch.ready()

@@ -42,7 +42,7 @@ class _Writing:
     def run(self) -> Written:
         rows, places = 0, [0]
         if self._batch.rows:
-            incoming = self._batch.items_table()
+            incoming = self._batch.incoming
             mask = self._is_new(incoming)
             rows, places = sum(mask), _running(mask)
             if self._leaving:

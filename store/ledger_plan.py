@@ -197,7 +197,7 @@ def pairs_to_score(file: LedgerFile, groups: Sequence[DueGroup], model_key: str)
     # By columns: rows with two UUIDs each would take longer than the query itself.
     columns = [
         *(uuid_values(found[name]) for name in ("query_hash", "text_hash")),
-        *(found[name].to_pylist() for name in ("query_chars", "chars", "blank", "items", "cached")),
+        *(found[name].to_numpy().tolist() for name in ("query_chars", "chars", "blank", "items", "cached")),
     ]
     for query_hash, text_hash, query_chars, chars, blank, count, has_score in zip(*columns, strict=True):
         items += count

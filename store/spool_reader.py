@@ -18,6 +18,8 @@ from ..core.errors import SegmentNewer
 from .spool_format import MAGIC, MAX_LINE, VERSION, Counts, Header, check, parse_counts, parse_header
 
 _START = 64 * 1024
+# One decoder for all, and no guess at the encoding: this is ingest's innermost loop.
+_decode = json.JSONDecoder().decode
 _LINE_START = re.compile(rb'[0-9a-f]{8} \{"')
 
 BadReason = Literal["header", "checksum", "torn", "not_json", "not_object", "too_long"]
@@ -147,7 +149,7 @@ def _rescued(raw: bytes) -> tuple[Header | None, Sequence[bytes]]:
 
 def _parse(payload: bytes) -> Mapping[str, Any] | Bad:
     try:
-        record = json.loads(payload)
+        record = _decode(payload.decode("utf-8", "surrogatepass"))
     except (ValueError, RecursionError):
         return Bad("not_json", payload)
     return record if isinstance(record, dict) else Bad("not_object", payload)

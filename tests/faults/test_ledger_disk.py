@@ -49,4 +49,4 @@ def test_a_full_disk_loses_nothing(disk: Path) -> None:
 @pytest.mark.faults
 @pytest.mark.timeout(700)
 def test_every_amount_of_room_loses_nothing(disk: Path) -> None:
-    assert play(disk, step=52)["ended"]["done"] > 5
+    assert play(disk, step=130)["ended"]["done"] > 5

@@ -87,13 +87,15 @@ def test_all_of_them_go_into_one_ledger_and_the_books_add_up(traces: Path, home:
     assert status["quarantined"] == quarantined
 
 
-@pytest.mark.parametrize("kind", ["y", "n"])
+@pytest.mark.parametrize("kind", ["y", "n", "i"])
 def test_json_test_suite_as_lines(kind: str, traces: Path, tmp_path: Path) -> None:
     documents = sorted((traces / "nst__JSONTestSuite" / "test_parsing").glob(f"{kind}_*.json"))
     target = tmp_path / "all.jsonl"
     for document in documents:
         target.write_bytes(document.read_bytes().replace(b"\n", b" ") + b"\n")
         reasons = {found.reason for found in read(target) if isinstance(found, Bad)}
+        if kind == "i":  # either will do; a crash will not
+            continue
         assert len(list(read(target))) <= 1, document.name
         if kind == "y":
             assert reasons == {"no_text"}, document.name

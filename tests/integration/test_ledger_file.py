@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import multiprocessing
 import os
 import subprocess
@@ -16,6 +17,8 @@ import pytest
 
 from afterpass.core.errors import LedgerBusy, LedgerMissing, LedgerNewer, NotALedger, StoreError
 from afterpass.core.keys import new_id
+from afterpass.core.paths import Home
+from afterpass.core.types import Decision, Verdict
 from afterpass.store import sqlfiles
 from afterpass.store.ledger import Ledger
 from afterpass.store.ledger_file import LedgerFile
@@ -132,6 +135,29 @@ def test_every_earlier_version_with_data_is_upgraded_step_by_step(tmp_path: Path
             versions = ledger._file.rows("SELECT version FROM schema_version ORDER BY version")
         assert kept == [(1,)]
         assert versions == [(number,) for number, _, _ in steps]
+
+
+def test_a_ledger_of_the_first_version_is_read_and_swept_for_ever(tmp_path: Path) -> None:
+    """The file was written by that version: thirteen items judged, one in quarantine, one not judged yet."""
+    home = Home(tmp_path)
+    packed = (Path(__file__).parents[1] / "data" / "ledger-v1.duckdb.gz").read_bytes()
+    home.ledger.write_bytes(gzip.decompress(packed))
+    with Ledger.open(home.ledger) as ledger:
+        rows = ledger.verdicts(run="night").to_list()
+        assert len(rows) == 12
+        assert {row.meta["n"] for row in rows} == set(range(6))
+        assert {row.group for row in ledger.summaries()} == {"rivers", "hills", "odd"}
+        status = ledger.status(_now())
+        assert (status["items"]["total"], status["quarantined"]) == (14, 1)
+        (group,) = ledger.due_groups(policies=["default"], now=_now(), settle=None, sweep_id=new_id())
+        assert group.name == "rivers"
+        candidates = ledger.candidates([group], "lexical")[group.key]
+        sweep = new_id()
+        ledger.start_sweep(sweep, config={}, started=_now())
+        verdicts = [Verdict(one.seq, Decision.DROP, "below_top_k") for one in candidates]
+        assert ledger.write_verdicts(sweep, "lexical", [(group, verdicts)], policy_hash={}) == 1
+        assert len(ledger.verdicts(group="rivers").to_list()) == 7
+        assert [row.number for row in ledger.history()] == [2, 1]
 
 
 def _at_version(path: Path, version: int) -> None:
