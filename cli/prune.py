@@ -52,6 +52,7 @@ def prune(
 
     from ..store import prune as store
     from ..store.door import Door
+    from ..store.export import mark_stale, update
     from ..store.ledger_file import LedgerFile
     from ..sweep.lock import sweep_lock
 
@@ -70,9 +71,12 @@ def prune(
             door.open().close()
             with closing(LedgerFile(place.ledger, timeout=patience)) as file:
                 going = store.choose(file, before=before, summarised=summarised, keep_verdicts=keep_verdicts)
-                done = None if going.nothing else store.prune(file)
+                if not going.nothing:
+                    mark_stale(place)  # readers see what there was until it is written anew
+                    done = store.prune(file)
             if done is not None and settings.store.export:
-                _export(place, patience)
+                with closing(LedgerFile(place.ledger, timeout=patience)) as file:
+                    update(place, file)
     else:
         with closing(LedgerFile(place.ledger, read_only=True, timeout=patience)) as file:
             going = store.choose(file, before=before, summarised=summarised, keep_verdicts=keep_verdicts)
@@ -82,15 +86,6 @@ def prune(
     _show(going, done, keep_verdicts)
     if not yes and not going.nothing:
         note(f"--yes does it, with up to {size(going.room)} free beside the ledger")
-
-
-def _export(place: Any, patience: float) -> None:
-    """Readers of the export are not shown what is gone either."""
-    from ..store.export import rebuild
-    from ..store.ledger_file import LedgerFile
-
-    with closing(LedgerFile(place.ledger, timeout=patience)) as file:
-        rebuild(place, file)
 
 
 def _json(going: Going, done: Rewritten | None) -> dict[str, Any]:

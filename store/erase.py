@@ -224,9 +224,10 @@ def _remove_derived(home: Home) -> None:
     """Files that are made again from the ledger, or by nobody: the export first of all by its manifest."""
     with suppress(FileNotFoundError):
         os.unlink(home.exports / "manifest.json")
-    shutil.rmtree(home.exports, ignore_errors=True)
-    shutil.rmtree(home.outbox, ignore_errors=True)  # all was applied; what is left are damaged or half files
-    shutil.rmtree(home.logs, ignore_errors=True)
+    # Of the outbox all was applied: what is left are damaged files and halves.
+    for folder in (home.exports, home.outbox, home.logs):
+        if folder.exists():
+            shutil.rmtree(folder)
 
 
 def _other_files(home: Home) -> tuple[str, ...]:

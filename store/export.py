@@ -95,15 +95,17 @@ def update(home: Home, file: LedgerFile) -> Manifest:
     manifest = read_manifest(home)
     change = int(file.rows(sql("export.change"))[0][0])
     # Another ledger than the one that was exported, or files that somebody deleted: begin anew.
-    if change < manifest.change or not _is_whole(home, manifest):
+    if change < manifest.change or not _is_whole(home, manifest) or _stale(home).exists():
         manifest = _anew(manifest)
     if change == manifest.change:
         return manifest
     private_folder(home.exports)
     try:
-        return _extended(home, file, manifest, change)
+        done = _extended(home, file, manifest, change)
     except duckdb.Error:  # a damaged file among those to be merged; else it is raised again
-        return _extended(home, file, _anew(manifest), change)
+        done = _extended(home, file, _anew(manifest), change)
+    _stale(home).unlink(missing_ok=True)
+    return done
 
 
 def _extended(home: Home, file: LedgerFile, manifest: Manifest, change: int) -> Manifest:
@@ -124,6 +126,21 @@ def _extended(home: Home, file: LedgerFile, manifest: Manifest, change: int) -> 
     _replace_manifest(home, manifest)
     _tidy(home, manifest, before, old)
     return manifest
+
+
+def mark_stale(home: Home) -> None:
+    """Before groups leave the ledger: the next update begins anew, whatever happens until then.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
+    if home.exports.is_dir():
+        _stale(home).touch()
+        sync_folder(home.exports)
+
+
+def _stale(home: Home) -> Path:
+    return home.exports / "stale"
 
 
 def rebuild(home: Home, file: LedgerFile) -> Manifest:

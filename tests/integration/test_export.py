@@ -204,6 +204,28 @@ def test_rebuilding_leaves_nothing_of_what_was(stock: Any, door: Door) -> None:
     assert not any(b"a secret" in path.read_bytes() for path in stock.home.exports.iterdir())
 
 
+def test_groups_that_left_the_ledger_leave_the_export_whatever_happens_in_between(
+    stock: Any, door: Door
+) -> None:
+    stock.fill("a", run="old")
+    stock.fill("bb", run="new")
+    with door.open() as ledger:
+        stock.judge(ledger)
+    export.mark_stale(stock.home)
+    with door.open() as ledger:
+        file = ledger._file
+        gone = "group_id <> (SELECT group_id FROM item WHERE run_id = 'new')"
+        for table in ("verdict", "group_state"):
+            file.rows(f"DELETE FROM {table} WHERE {gone}")
+        assert [row.text for row in exported(stock).verdicts()] == ["a", "bb"]  # readers have it meanwhile
+        export.update(stock.home, file)
+    assert [row.text for row in exported(stock).verdicts()] == ["bb"]
+    assert same(stock)
+    before = export.read_manifest(stock.home)
+    with door.open() as ledger:
+        assert export.update(stock.home, ledger._file) == before
+
+
 def test_an_older_ledger_put_in_its_place_is_exported_anew(stock: Any, door: Door) -> None:
     stock.fill("a")
     with door.open() as ledger:
