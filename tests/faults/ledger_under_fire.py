@@ -150,7 +150,7 @@ def under_fire(home: Home, kills: int, seed: int) -> dict[str, object]:
         children = [forked(partial(play, seed=chance.randrange(2**31)), *how_to_die(aim, chance), log)]
         if chance.random() < 0.2:
             children.append(forked(partial(play, seed=chance.randrange(2**31)), "", 0.0, log))
-        died.update(reap(children, 4.0 if aim else chance.uniform(0.05, 1.0)))
+        died.update(reap(children, 8.0 if aim else chance.uniform(0.05, 1.0)))
         if reader is not None:
             os.kill(reader, signal.SIGKILL)
             os.waitpid(reader, 0)
@@ -169,8 +169,9 @@ def how_to_die(aim: str, chance: random.Random) -> tuple[str, float]:
     """At which hit of the moment, and how long after it."""
     if aim.endswith("+"):
         return aim[:-1], chance.uniform(1e-4, 0.02)
-    # With a reader, not at the first: something is to be left in the outbox.
-    return (f"{aim}@{2 if aim in HELD else chance.choice((1, 1, 2, 3))}" if aim else ""), 0.0
+    # With a reader, not at the first: something is to be left in the outbox. A sweep commits a kind but once.
+    hit = 2 if aim in HELD else 1 if aim.startswith("commit.") else chance.choice((1, 1, 2, 3))
+    return (f"{aim}@{hit}" if aim else ""), 0.0
 
 
 def born_under_fire(home: Home, aim: str, log: Path, chance: random.Random) -> None:

@@ -97,9 +97,7 @@ def test_a_ledger_that_is_cut_short_is_named(judged: Home) -> None:
 def test_an_export_that_was_damaged_is_made_again(
     judged: Home, what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        "afterpass.store.export.MOST_FILES", 3
-    )  # they are read, to be merged
+    monkeypatch.setattr("afterpass.store.export.MOST_FILES", 3)  # they are read, to be merged
     for path in list(judged.exports.iterdir()):
         if what == "all" or (what == "manifest") == (path.name == "manifest.json"):
             if what == "damaged files":
