@@ -153,7 +153,7 @@ class DecidePolicy(_Section):
     min_probability: float | None = Field(default=None, ge=0, le=1)
     """Drop what is less probably relevant; needs a calibration."""
     max_miss: float | None = Field(default=None, gt=0, lt=1)
-    """Drop below the threshold of `afterpass calibrate --labels FILE --max-miss 0.05`, while its promise holds."""
+    """Drop below the threshold that `afterpass calibrate` found for this share, while its promise holds."""
     min_keep: int = Field(default=0, ge=0)
     """Keep at least so many of the best, whatever the thresholds say."""
     keep_share: float | None = Field(default=None, ge=0, le=1)
