@@ -180,10 +180,32 @@ def merged(heads: Sequence[Head]) -> Head:
     return made
 
 
+def balance(head: Head, stop: Sequence[FeatureSet]) -> float:
+    """Shift the head so that 0 lies between relevant and irrelevant; returns the shift.
+
+    Training sees twenty irrelevant texts for each relevant one, which pushes all logits down, by how much
+    depends on the recipe. The shift is the one at which, averaged over sets, the mean probability of relevant
+    and the mean improbability of irrelevant pairs are equal. No order changes.
+    """
+    scored = [(score(head, dataset), dataset.gains > 0) for dataset in stop]
+    low, high = -20.0, 20.0
+    for _ in range(40):
+        middle = (low + high) / 2
+        lacking = [
+            1 - torch.sigmoid(s[good] + middle).mean() - torch.sigmoid(s[~good] + middle).mean()
+            for s, good in scored
+        ]
+        low, high = (middle, high) if sum(lacking) > 0 else (low, middle)
+    with torch.no_grad():
+        head.linear.bias += low
+    return low
+
+
 def main() -> None:
     """Entry point."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--features", type=Path, nargs="+", required=True, help="the first has the tables")
+    parser.add_argument("--stop", type=Path, help="where the stopping halves are, if not in the first")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--epochs", type=int, default=12)
     parser.add_argument("--rate", type=float, default=3e-3)
@@ -192,14 +214,9 @@ def main() -> None:
     parser.add_argument("--pair", action="store_true", help="train the part on the pooled pair too")
     parser.add_argument("--seeds", type=int, default=1, help="heads that are merged")
     arguments = parser.parse_args()
-    sets, stop = (
-        [
-            FeatureSet.read(path)
-            for folder in arguments.features
-            for path in sorted(folder.glob(f"{kind}-*.npz"))
-        ]
-        for kind in ("train", "stop")
-    )
+    sets = [FeatureSet.read(path) for one in arguments.features for path in sorted(one.glob("train-*.npz"))]
+    stop_folder = arguments.stop or arguments.features[0]
+    stop = [FeatureSet.read(path) for path in sorted(stop_folder.glob("stop-*.npz"))]
     for name, scores in (("bi", lambda d: d.features[:, 0]), ("bm25", lambda d: d.bm25), ("fusion", fused)):
         found = {d.name: round(mean_ndcg(scores(d), d), 3) for d in stop}
         print(name, f"{np.mean(list(found.values())):.4f}", found)
@@ -227,6 +244,7 @@ def main() -> None:
     head = merged(heads)
     found = {dataset.name: round(mean_ndcg(score(head, dataset), dataset), 3) for dataset in stop}
     print(f"merged {np.mean(list(found.values())):.4f}", found)
+    print(f"shifted by {balance(head, stop):.3f}")
     print(dict(zip(FEATURES, head.linear.weight[0].tolist(), strict=True)))
     write_adapter(arguments.out, head)
 
