@@ -130,6 +130,12 @@ def books(home: Home, acknowledged: Path) -> dict[str, Any]:
 
         items = {str(item) for (item,) in ledger.execute("SELECT item_id FROM item").fetchall()}
         total = one("SELECT count(*) FROM item")
+        conflicts = {
+            detail.partition(" ")[0]
+            for (detail,) in ledger.execute(
+                "SELECT detail FROM quarantine WHERE reason = 'id_conflict'"
+            ).fetchall()
+        }
         found = {
             "kept in the spool": len(sealed_segments(home)) + len(open_segments(home)),
             "kept in the outbox": len(list(home.outbox.glob("*.commit"))) if home.outbox.exists() else 0,
@@ -137,8 +143,9 @@ def books(home: Home, acknowledged: Path) -> dict[str, Any]:
             "rows that no segment tells of": total - one("SELECT sum(rows) FROM segment"),
             "segments twice": one("SELECT count(*) - count(DISTINCT segment_id) FROM segment"),
             "quarantined twice": one("SELECT count(*) - count(DISTINCT quarantine_id) FROM quarantine"),
-            "conflicts not quarantined": sum(count > 1 for count in promised.values())
-            - one("SELECT count(DISTINCT detail) FROM quarantine WHERE reason = 'id_conflict'"),
+            "conflicts not quarantined": len(
+                {item for item, count in promised.items() if count > 1} - conflicts
+            ),
             "texts missing": one("SELECT count(*) FROM item ANTI JOIN text USING (text_hash)"),
             "texts twice": one("SELECT count(*) - count(DISTINCT text_hash) FROM text"),
             "numbers twice": one("SELECT count(*) - count(DISTINCT seq) FROM item"),
