@@ -15,9 +15,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ..core import machine
 from ..core.config import ScorerConfig
 from ..core.paths import cache_folder
-from . import identity, machine
+from . import identity
 from .kinds import Kind, Spec
 
 

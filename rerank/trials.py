@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core import wheels
+from ..core import machine, wheels
 from ..core.config import ScorerConfig
 from ..core.errors import EngineMissing
-from . import batches, choice, identity, machine
+from . import batches, choice, identity
 from .backends import Backend
 from .choice import Choice, Trial
 from .encoding import Arrays, Encoding, Ids

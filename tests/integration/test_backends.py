@@ -83,7 +83,7 @@ def test_a_backend_that_disagrees_is_not_taken(own_cache: pytest.MonkeyPatch) ->
 
 
 def test_a_missing_package_is_named(own_cache: pytest.MonkeyPatch) -> None:
-    own_cache.setattr("afterpass.rerank.machine.has", lambda _: False)
+    own_cache.setattr("afterpass.core.machine.has", lambda _: False)
     with pytest.raises(EngineMissing, match="openvino"):
         rerank.load(CONFIG.model_copy(update={"backend": "openvino"}))
 

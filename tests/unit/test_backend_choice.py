@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from afterpass.core import machine
 from afterpass.core.config import ScorerConfig
-from afterpass.rerank import choice, identity, machine
+from afterpass.rerank import choice, identity
 from afterpass.rerank.kinds import Kind, Spec
 
 SPEC = Spec(Kind.EMBEDDED, "embedded", revision="r1")
