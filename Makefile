@@ -9,7 +9,7 @@ PACKAGES := afterpass.cli afterpass.configs afterpass.core afterpass.hooks after
 
 .DEFAULT_GOAL := help
 .PHONY: help env models demo test lint format types check lock build docs bench clean \
-	test-slow test-kill test-faults test-engine test-server check-gpu
+	test-slow test-kill test-faults test-engine test-server test-triton check-gpu
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F '\t' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -24,7 +24,7 @@ demo: models ## The whole loop on real input, on this machine (ARGS=--quick: no 
 	.venv/bin/afterpass demo $(ARGS)
 
 test: models ## All tests but those with a target of their own
-	$(PYTEST) -m "not kill and not faults and not server and not engine and not slow and not gpu" $(ARGS)
+	$(PYTEST) -m "not kill and not faults and not server and not engine and not slow and not triton and not gpu" $(ARGS)
 
 lint: env ## ruff: lint and format
 	.venv/bin/ruff check .
@@ -54,6 +54,10 @@ test-engine: models ## Real vLLM: killed, hung, out of memory, fed poison
 
 test-server: models ## A real `vllm serve` on loopback
 	$(PYTEST) -m server $(ARGS)
+
+test-triton: models ## A real Triton server on loopback, from its own .venv-triton
+	@$(PYTHON) requirements/triton.py
+	$(PYTEST) -m triton $(ARGS)
 
 check-gpu: ## On a machine with an NVIDIA GPU and `pip install afterpass[gpu]`
 	$(PYTHON) -m pytest -m gpu $(ARGS)

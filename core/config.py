@@ -79,8 +79,18 @@ class ScorerConfig(_Section):
     """One of "embedded", a local folder, or a hub name."""
     revision: str | None = None
     """A hub model's commit or tag."""
-    backend: Literal["auto", "torch", "onnx", "openvino"] = "auto"
-    """What runs the model; "auto" takes the best one present."""
+    backend: Literal["auto", "torch", "onnx", "openvino", "triton"] = "auto"
+    """What runs the model; "auto" takes the best one present, "triton" is a server at `url`."""
+    url: str | None = None
+    """A Triton server's address, such as "127.0.0.1:8000"; `model` then only cuts texts by its tokens."""
+    protocol: Literal["http", "grpc"] = "http"
+    """How to speak to the Triton server."""
+    model_name: str | None = None
+    """The name by which the Triton server knows the model."""
+    model_version: str | None = None
+    """Its version there; the newest that is served where not given."""
+    timeout: Duration = timedelta(seconds=60)
+    """How long to wait for the Triton server's answer to a batch."""
     dtype: Literal["auto", "float32", "bfloat16", "float16", "int8"] = "auto"
     """The weights' precision; logits are float32 always."""
     device: str = "auto"
@@ -97,6 +107,14 @@ class ScorerConfig(_Section):
     """Tokens in a batch, padding included."""
     threads: int | None = Field(default=None, ge=1)
     """Threads of the processor; all cores where not given."""
+
+    @model_validator(mode="after")
+    def _served(self) -> ScorerConfig:
+        if self.backend == "triton" and not (self.url and self.model_name):
+            raise ValueError('backend = "triton" needs url and model_name')
+        if self.backend != "triton" and (self.url or self.model_name or self.model_version):
+            raise ValueError('url, model_name and model_version need backend = "triton"')
+        return self
 
     @model_validator(mode="after")
     def _room_for_text(self) -> ScorerConfig:

@@ -176,10 +176,16 @@ class CrossEncoder:
         finished: list[Job] = []
         try:
             results = self._logits(planned)
+        except EngineError:  # the engine itself is gone, whatever the rows
+            raise
         except Exception:
             if len(planned) > 1:
                 return [job for batch in planned for job in self._run([batch])]
-            return self._alone(planned[0][1])
+            width, rows = planned[0]
+            if len(rows) <= 2:
+                return self._alone(rows)
+            half = len(rows) // 2
+            return [job for part in (rows[:half], rows[half:]) for job in self._run([(width, part)])]
         for (width, rows), logits in zip(planned, results, strict=True):
             self._seen["rows"] += len(rows)
             self._seen["batches"] += 1
@@ -204,6 +210,8 @@ class CrossEncoder:
                 width = batches.padded(self._length(row), self._backend.multiple)
                 logit = float(self._logits([(width, [row])])[0][0])
                 error = None if math.isfinite(logit) else "logit_not_finite"
+            except EngineError:
+                raise
             except Exception as failure:
                 logit, error = math.nan, f"{type(failure).__name__}: {failure}"[:500]
                 self._failures += 1

@@ -35,8 +35,8 @@ def check(config: ScorerConfig) -> None:
 def model_key(config: ScorerConfig) -> str | None:
     """The judgement key that `load` will score under, without loading torch.
 
-    None where it is not known before loading: a hub model that is not in the cache yet, or `backend = "auto"`
-    on a machine that has not chosen yet.
+    None where it is not known before loading: a hub model that is not in the cache yet, `backend = "auto"`
+    on a machine that has not chosen yet, or a Triton server whose newest version is to be taken.
 
     Raises:
         ModelNotFound, NotAReranker, ConfigError: as `check`.
@@ -46,6 +46,10 @@ def model_key(config: ScorerConfig) -> str | None:
         return None
     if spec.kind is Kind.LEXICAL:
         return identity.key(spec, config, backend="python", dtype="-")
+    if config.backend == "triton":
+        from . import remote
+
+        return remote.key(spec, config)
     way = choice.known(spec, config)
     return identity.key(spec, config, backend=way[0], dtype=way[1]) if way else None
 
@@ -56,6 +60,7 @@ def load(config: ScorerConfig) -> Scorer:
     Raises:
         ModelNotFound, NotAReranker, ConfigError: as `check`, and a hub that does not answer.
         EngineMissing: a backend's package is not installed.
+        EngineError: a Triton server is not there, or does not serve the model.
     """
     check(config)
     spec = recognise(config)
@@ -70,6 +75,10 @@ def load(config: ScorerConfig) -> Scorer:
         from .lexical import LexicalScorer
 
         return LexicalScorer()
+    if config.backend == "triton":
+        from . import remote
+
+        return remote.load(spec, config, cache_folder())
     return _cross_encoder(spec, config, cache_folder())
 
 
@@ -86,7 +95,7 @@ def prepare(config: ScorerConfig) -> Choice | None:
     """
     load(config).close()
     spec = recognise(config)
-    return choice.kept(spec, config) if spec else None
+    return choice.kept(spec, config) if spec and config.backend != "triton" else None
 
 
 def _cross_encoder(spec: Spec, config: ScorerConfig, cache: Path) -> Scorer:

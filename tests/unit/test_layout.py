@@ -114,6 +114,8 @@ def test_every_module_lies_in_a_package() -> None:
     listed = {folder_of(package) for package in PACKAGES}
     top = {folder_of(package) for package in PACKAGES if package.count(".") == 1}
     stray = [file for folder in top for file in folder.rglob("*.py") if file.parent not in listed]
+    served = ROOT / "rerank" / "triton_repository"  # laid out as Triton wants it, run by the server
+    stray = [file for file in stray if served not in file.parents]
     assert stray == []
 
 
