@@ -197,7 +197,7 @@ def balance(head: Head, stop: Sequence[FeatureSet]) -> float:
         ]
         low, high = (middle, high) if sum(lacking) > 0 else (low, middle)
     with torch.no_grad():
-        head.linear.bias += low
+        head.linear.bias.add_(low)
     return low
 
 
