@@ -23,7 +23,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from support import POINTS, _asked, _group, _kept, scored, source_of
+from support import POINTS, _group, _kept, asked, scored, source_of
 
 from afterpass import rerank, summarize
 from afterpass.core.config import ScorerConfig, SummarizePolicy, SummarizerConfig
@@ -59,14 +59,14 @@ def obeyed(config: SummarizerConfig, scorer: Any, policy: SummarizePolicy) -> di
             summarize.context_length(config),
         )
         jobs.append((entry, job, kept))
-    owner = {prompt.id: (job, prompt) for _, job, _ in jobs for prompt in job.start()}
-    outside = 0
-    for reply in _asked(config, [prompt for _, prompt in owner.values()]):
-        job, prompt = owner[reply.id]
+    outside = without = 0
+    for prompt, reply in asked(config, [job for _, job, _ in jobs]):
         assert prompt.schema is not None
-        outside += problem(json.loads(reply.text), prompt.schema) is not None
-        job.feed(reply)
-    asked = points = shown = stray = 0
+        if reply.error or reply.finish_reason != "stop":
+            without += 1  # no result, and so nothing that anybody obeyed
+        else:
+            outside += _leaves(reply.text, prompt.schema)
+    count = points = shown = stray = 0
     names = []
     for entry, job, kept in jobs:
         known = {item.item_id for item in kept}
@@ -74,7 +74,7 @@ def obeyed(config: SummarizerConfig, scorer: Any, policy: SummarizePolicy) -> di
             stray += any(not set(point.items) <= known for point in summary.points)
             if entry.get("canary") is False:
                 continue
-            asked += 1
+            count += 1
             obeyed_here = any(CANARY in point.text.lower() for point in summary.points)
             points += obeyed_here
             wanted = summarize.support.pairs(summary, kept)
@@ -88,13 +88,21 @@ def obeyed(config: SummarizerConfig, scorer: Any, policy: SummarizePolicy) -> di
                 shown += 1
                 names.append(entry["name"])
     return {
-        "asked": asked,
+        "asked": count,
         "in_points": points,
         "in_text": shown,
         "which": names,
         "outside_schema": outside,
+        "without_result": without,
         "outside_group": stray,
     }
+
+
+def _leaves(text: str, schema: Any) -> bool:
+    try:
+        return problem(json.loads(text), schema) is not None
+    except ValueError:
+        return True
 
 
 def rank_shift(scorer: Any, lists: int, length: int) -> dict[str, Any]:

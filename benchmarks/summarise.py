@@ -81,7 +81,7 @@ class Ways:
 
         folder = str(models.folder(self.config))
         context = models.context_length(self.config)
-        arguments, about = vllm_engine._arguments(self.config, folder, context, None)
+        arguments, about = vllm_engine._arguments(self.config, folder, None)
         began = time.perf_counter()
         self.llm: Any = LLM(**arguments)
         self.start_s = time.perf_counter() - began

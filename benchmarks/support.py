@@ -204,7 +204,8 @@ def scored(scorer: Any, pairs: Sequence[tuple[str, str]]) -> list[float]:
         while todo and scorer.room:
             scorer.submit(todo.pop())
         found |= {(score.query_hash, score.text_hash): score for score in scorer.step()}
-    return [found[keys.content_hash(point), keys.content_hash(text)].logit or -99.0 for point, text in pairs]
+    logits = [found[keys.content_hash(point), keys.content_hash(text)].logit for point, text in pairs]
+    return [-99.0 if logit is None else logit for logit in logits]
 
 
 def measure(scorer: Any, threshold: float, seed: int) -> dict[str, Any]:
@@ -279,9 +280,7 @@ def kept_by(config: SummarizerConfig, scorer: Any, policy: SummarizePolicy, grou
             _group(query), kept, policy, summarize.token_counter(config), summarize.context_length(config)
         )
         jobs.append((job, kept))
-    owner = {prompt.id: (job, prompt) for job, _ in jobs for prompt in job.start()}
-    for reply in _asked(config, [prompt for _, prompt in owner.values()]):
-        owner[reply.id][0].feed(reply)
+    asked(config, [job for job, _ in jobs])
     points = passed = empty = 0
     for job, kept in jobs:
         for summary in job.summaries or []:
@@ -297,15 +296,23 @@ def kept_by(config: SummarizerConfig, scorer: Any, policy: SummarizePolicy, grou
     return {"points": points, "kept": round(passed / max(1, points), 3), "groups_without_a_point": empty}
 
 
-def _asked(config: SummarizerConfig, prompts: Sequence[Prompt]) -> list[Reply]:
-    engine = summarize.load(config, prompts=len(prompts))
-    todo, replies = list(prompts), []
+def asked(config: SummarizerConfig, jobs: Sequence[summarize.GroupJob]) -> list[tuple[Prompt, Reply]]:
+    """Bring jobs to their end with one engine; all that was asked, and what was said."""
+    owner = {prompt.id: (job, prompt) for job in jobs for prompt in job.start()}
+    todo = [prompt for _, prompt in owner.values()]
+    engine = summarize.load(config, prompts=len(todo))
+    said: list[tuple[Prompt, Reply]] = []
     while todo or engine.pending:
         while todo and engine.room:
             engine.submit(todo.pop(0))
-        replies += engine.step()
+        for reply in engine.step():
+            job, prompt = owner[reply.id]
+            said.append((prompt, reply))
+            following = job.feed(reply)
+            owner.update({one.id: (job, one) for one in following})
+            todo += following
     engine.close()
-    return replies
+    return said
 
 
 def _kept(rank: int, text: str) -> KeptItem:

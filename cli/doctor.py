@@ -20,7 +20,7 @@ from .options import ConfigOption, HomeOption, JsonOption, examples, home_at
 from .output import emit, line, size, span
 
 if TYPE_CHECKING:
-    from ..core.config import Config
+    from ..core.config import Config, SummarizerConfig
     from ..core.paths import Home
 
 EXAMPLES = examples("afterpass doctor", "afterpass doctor --json | jq '.checks[] | select(.state != \"ok\")'")
@@ -87,6 +87,7 @@ def _checks(home: Home, config_file: Path | None) -> Iterator[Check]:
         return
     yield Check("configuration", "ok", str(source_file(config_file, home)))
     yield from _ledger(home, config)
+    yield from _promises(home, config)
     yield from _machine(home)
     yield from _models(config)
 
@@ -204,6 +205,24 @@ def _ledger(home: Home, config: Config) -> Iterator[Check]:
         )  # fmt: skip
 
 
+def _promises(home: Home, config: Config) -> Iterator[Check]:
+    from ..core.errors import InputError
+    from .promises import promises, told
+
+    try:
+        kept = promises(home, config)
+    except InputError as error:
+        yield Check("promise", "fail", error.message, error.hint)
+        return
+    for promise in kept:
+        gone = bool(promise["withdrawn"])
+        yield Check(
+            "promise", "warn" if gone else "ok", told(promise),
+            "label groups of today: `afterpass label --for guarantee`, then `afterpass calibrate --max-miss`"
+            if gone else "",
+        )  # fmt: skip
+
+
 def _machine(home: Home) -> Iterator[Check]:
     folder = next(f for f in (home.root, *home.root.parents) if f.exists())
     free = shutil.disk_usage(folder).free
@@ -248,6 +267,20 @@ def _models(config: Config) -> Iterator[Check]:
         yield from _engine(state["seam"], config, state["name"])
 
 
+def _start(writer: SummarizerConfig, name: str) -> Iterator[Check]:
+    """How a language model would be started now: worked out, not tried."""
+    from .. import summarize
+    from ..core.errors import AfterpassError
+
+    try:
+        chosen = summarize.foresee(writer, None)
+    except AfterpassError as error:
+        yield Check(f"summarize {name} start", "fail", error.message, error.hint)
+        return
+    if chosen is not None:
+        yield Check(f"summarize {name} start", "ok", chosen.words)
+
+
 def _engine(seam: str, config: Config, name: str) -> Iterator[Check]:
     """Whether the package that runs a model is installed; it is not imported."""
     if seam == "rerank":
@@ -256,6 +289,7 @@ def _engine(seam: str, config: Config, name: str) -> Iterator[Check]:
     else:
         writer = config.summarize.models[name]
         needs = [] if writer.model == "extractive" or writer.backend == "openai" else ["vllm"]
+        yield from _start(writer, name)
     for package in needs:
         if find_spec(package) is None:
             yield Check(

@@ -48,6 +48,11 @@ ENTRIES = {
         "Tell where something came from, how it was judged, by what, why, and what became of it.",
     ),
     "history": Entry("history", _READ, "The sweeps there were; one of them; what changed between two."),
+    "verify": Entry(
+        "verify",
+        _READ,
+        "Judge a sample again and say whether it comes out the same, within noise, or changed (exit 4).",
+    ),
     "export": Entry(
         "export",
         _READ,

@@ -70,6 +70,7 @@ def _show(plan: dict[str, Any]) -> None:
                 f"{write.get('groups', 0):,} groups, about {write.get('prompt_tokens', 0):,} tokens in, "
                 f"at most {write.get('output_tokens', 0):,} out",
             ),
+            *((f"engine {name}", engine["words"]) for name, engine in plan["engines"].items()),
             *(
                 (f"time to {name}", "not known yet" if seconds is None else f"about {span(seconds)}")
                 for name, seconds in plan["seconds"].items()

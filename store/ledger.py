@@ -19,15 +19,16 @@ from uuid import UUID
 
 from ..core.types import Candidate, DueGroup, KeptItem, Reply, Score, Selection, Summary, Verdict
 from . import explain as explaining
-from . import ledger_commit, ledger_plan, ledger_read, ledger_reopen
+from . import ledger_commit, ledger_plan, ledger_read, ledger_reopen, ledger_verify
 from . import status as counting
 from .ledger_commit import Commit
 from .ledger_file import LedgerFile
 from .ledger_read import Found
 from .ledger_values import GroupKey, PairKey, Reopen, ScoringWork
+from .ledger_verify import Standing
 from .results import Result, SummaryRow, SweepRow, VerdictRow
 
-__all__ = ["Found", "GroupKey", "Ledger", "PairKey", "Reopen", "ScoringWork"]
+__all__ = ["Found", "GroupKey", "Ledger", "PairKey", "Reopen", "ScoringWork", "Standing"]
 
 EVERYTHING = Selection()
 
@@ -131,6 +132,14 @@ class Ledger:
             without=without,
         )
 
+    def count_due_summaries(
+        self, *, policies: Sequence[str], selection: Selection = EVERYTHING, sweep_id: UUID
+    ) -> int:
+        """How many groups `due_summaries` would give without a limit."""
+        return ledger_plan.count_due_summaries(
+            self._file, policies=policies, selection=selection, sweep_id=sweep_id
+        )
+
     def waiting(
         self,
         *,
@@ -170,6 +179,28 @@ class Ledger:
     def replies(self, model_key: str, prompt_hashes: Sequence[UUID]) -> dict[UUID, Reply]:
         """Finished replies to these prompts, said before."""
         return ledger_plan.replies(self._file, model_key, prompt_hashes)
+
+    # -------------------------------------------------------------------------- verify's reading
+
+    def judged_groups(
+        self, *, policies: Sequence[str], selection: Selection = EVERYTHING, seed: int = 0, limit: int
+    ) -> list[DueGroup]:
+        """A sample of judged groups, in an order that `seed` decides; `last_seq` is what was judged."""
+        return ledger_verify.groups(
+            self._file, policies=policies, selection=selection, seed=seed, limit=limit
+        )
+
+    def standing(self, groups: Sequence[DueGroup]) -> dict[GroupKey, list[Standing]]:
+        """The current verdicts of these groups, in order of arrival."""
+        return ledger_verify.standing(self._file, groups)
+
+    def summarised(self, groups: Sequence[DueGroup]) -> set[UUID]:
+        """Ids of those groups whose summary a model wrote from their current verdicts."""
+        return ledger_verify.summarised(self._file, groups)
+
+    def replied(self, model_key: str, prompt_hashes: Sequence[UUID]) -> dict[UUID, tuple[str, str]]:
+        """(text, judgement key) by prompt; another model's reply only where this one's is absent."""
+        return ledger_verify.replies(self._file, model_key, prompt_hashes)
 
     # --------------------------------------------------------------------------- a sweep's writing
 

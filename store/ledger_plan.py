@@ -47,7 +47,7 @@ def due_groups(
                 "limit": limit,
             },
         )
-    return [_due_group(row) for row in found]
+    return [due_group(row) for row in found]
 
 
 def due_summaries(
@@ -65,7 +65,18 @@ def due_summaries(
             sql("plan.due_summaries"),
             {**parameters, "policies": list(policies), "sweep": sweep_id, "limit": limit},
         )
-    return [_due_group(row) for row in found]
+    return [due_group(row) for row in found]
+
+
+def count_due_summaries(
+    file: LedgerFile, *, policies: Sequence[str], selection: Selection, sweep_id: UUID
+) -> int:
+    """How many groups wait for their summary; see `Ledger.due_summaries`."""
+    with selected(file, selection) as parameters:
+        ((count,),) = file.rows(
+            sql("plan.count_due_summaries"), {**parameters, "policies": list(policies), "sweep": sweep_id}
+        )
+    return int(count)
 
 
 def waiting(
@@ -92,7 +103,8 @@ def waiting(
     return {why: found.get(why, 0) for why in ("unsettled", "no_query", "unknown_policy", "nothing_new")}
 
 
-def _due_group(row: Sequence[Any]) -> DueGroup:
+def due_group(row: Sequence[Any]) -> DueGroup:
+    """A group of a row of this module's statements."""
     names = (
         "namespace", "group_id", "name", "query", "query_hash", "policy", "items", "chars",
         "last_seq", "judged_seq", "judged_sweep", "priority", "deadline", "first_seq",
@@ -179,7 +191,7 @@ def picked_table(groups: Sequence[DueGroup]) -> pa.Table:
 
 
 @contextmanager
-def _page(file: LedgerFile, groups: Sequence[DueGroup]) -> Iterator[dict[str, int]]:
+def page(file: LedgerFile, groups: Sequence[DueGroup]) -> Iterator[dict[str, int]]:
     """The table `picked`, and between which `seq` all its items lie."""
     with file.with_tables(picked=picked_table(groups)):
         first, last = min(group.first_seq for group in groups), max(group.last_seq for group in groups)
@@ -190,7 +202,7 @@ def pairs_to_score(file: LedgerFile, groups: Sequence[DueGroup], model_key: str)
     """What is left to score for these groups; see `Ledger.pairs_to_score`."""
     if not groups:
         return ScoringWork([], 0, 0, 0)
-    with _page(file, groups) as bounds:
+    with page(file, groups) as bounds:
         found = file.arrow(sql("plan.pairs_to_score"), {**bounds, "model_key": model_key})
     pairs = []
     items = duplicates = cached = blanks = 0
@@ -245,7 +257,7 @@ def candidates(
     result: dict[GroupKey, list[Candidate]] = {group.key: [] for group in groups}
     if not groups:
         return result
-    with _page(file, groups) as bounds:
+    with page(file, groups) as bounds:
         found = file.rows(sql("plan.candidates"), {**bounds, "model_key": model_key})
     keys = {group.group_id: group.key for group in groups}
     for group_id, seq, text_hash, chars, blank, logit, error, score_seq in found:
@@ -259,7 +271,7 @@ def kept(file: LedgerFile, groups: Sequence[DueGroup]) -> dict[GroupKey, list[Ke
     result: dict[GroupKey, list[KeptItem]] = {group.key: [] for group in groups}
     if not groups:
         return result
-    with _page(file, groups) as bounds:
+    with page(file, groups) as bounds:
         found = file.rows(sql("plan.kept"), bounds)
     keys = {group.group_id: group.key for group in groups}
     names = (

@@ -14,6 +14,7 @@ from .extracts import LABEL, extract, extracts
 from .job import GroupJob
 from .models import check_config, context_length, model_key, token_counter
 from .prompts import check_templates, prompt_hash
+from .startup import Startup, foresee
 from .tokens import TokenCounter
 
 if TYPE_CHECKING:
@@ -22,12 +23,14 @@ if TYPE_CHECKING:
 __all__ = [
     "LABEL",
     "GroupJob",
+    "Startup",
     "TokenCounter",
     "check_config",
     "check_policy",
     "context_length",
     "extract",
     "extracts",
+    "foresee",
     "load",
     "model_key",
     "prompt_hash",

@@ -80,8 +80,10 @@ def located(config: SummarizerConfig) -> Path | None:
     """
     if _looks_local(config.model):
         return _folder(config)
-    from huggingface_hub import try_to_load_from_cache
-
+    try:
+        from huggingface_hub import try_to_load_from_cache
+    except ImportError:
+        return None
     found = try_to_load_from_cache(config.model, "config.json", revision=config.revision)
     return Path(found).parent if isinstance(found, str) else None
 

@@ -12,20 +12,18 @@ import os
 import time
 from collections import deque
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from ..core.config import SummarizerConfig
 from ..core.errors import AfterpassError, EngineError, EngineMissing, OutOfMemory
 from ..core.types import Prompt, Reply
-from . import models, sizing
+from . import models, sizing, startup
 from .replies import answered, failed, unfit
 
 _STEP_S = 0.5
 """`step` returns after so long even when nothing finished, so that the caller's heartbeat goes on."""
 _IDLE_S = 0.002
-
-COMPILE_FROM = 2000
-"""Prompts from which compiling pays: it starts later and writes faster (see benchmarks/summarise.py)."""
 
 _INSTALL = (
     "on an NVIDIA GPU: `pip install 'afterpass[gpu]'`; on a CPU install the lock file "
@@ -71,7 +69,7 @@ class VllmEngine:
             import vllm  # noqa: F401
         except ImportError as error:
             raise EngineMissing(f"vLLM cannot be imported: {error}", hint=_INSTALL) from error
-        arguments, about = _arguments(config, str(folder), context, prompts)
+        arguments, about = _arguments(config, str(folder), prompts)
         began = time.perf_counter()
         try:
             engine = _launch(arguments)
@@ -103,7 +101,8 @@ class VllmEngine:
             if reason := unfit(request, len(tokens), self._context):
                 self._refused.append(failed(Reply(id=request.id, prompt_tokens=len(tokens)), reason))
                 return
-            self._engine.add_request(number, {"prompt_token_ids": tokens}, self._sampling(request))
+            (ready,) = self._engine.renderer.render_cmpl([{"prompt_token_ids": tokens}])
+            self._engine.add_request(number, ready, self._sampling(request))
         except Exception as error:  # one request that the engine refuses is one error, not the batch's end
             self._refused.append(failed(Reply(id=request.id), f"{type(error).__name__}: {error}"))
             return
@@ -187,18 +186,16 @@ def _environment() -> None:
 
 
 def _arguments(
-    config: SummarizerConfig, folder: str, context: int, prompts: int | None
+    config: SummarizerConfig, folder: str, prompts: int | None
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """(what vLLM is started with, the reasoning for receipts)."""
-    from pathlib import Path
-
-    eager = config.enforce_eager if config.enforce_eager != "auto" else (prompts or 0) < COMPILE_FROM
+    chosen = startup.choose(config, Path(folder), prompts, on_cpu=_on_cpu())
     arguments: dict[str, Any] = {
         "model": folder,
-        "dtype": models.dtype(config),
-        "max_model_len": context,
+        "dtype": chosen.dtype,
+        "max_model_len": chosen.context,
         "max_num_seqs": config.max_in_flight,
-        "enforce_eager": bool(eager),
+        "enforce_eager": chosen.eager,
         "enable_prefix_caching": True,
         "disable_log_stats": True,
         "seed": 0,
@@ -208,24 +205,10 @@ def _arguments(
     about: dict[str, Any] = {
         "engine": f"vllm {models.engine_version()}",
         "model": config.model,
-        "dtype": arguments["dtype"],
-        "context": context,
-        "enforce_eager": bool(eager),
-        "eager_why": _eager_why(config, bool(eager), prompts),
+        **chosen.about(),
     }
-    if _on_cpu():
-        plan = sizing.size(
-            json.loads((Path(folder) / "config.json").read_text("utf-8")),
-            sizing.weight_bytes(Path(folder)),
-            arguments["dtype"],
-            context,
-            # A small job needs no large cache, whose pages would all be touched, and so taken, at once.
-            min(config.max_in_flight, max(8, prompts)) if prompts else config.max_in_flight,
-            sizing.free_memory(),
-            sizing.parse_size(config.memory) if config.memory else None,
-        )
-        arguments["kv_cache_memory_bytes"] = plan.cache
-        about["memory"] = plan.about()
+    if chosen.memory is not None:
+        arguments["kv_cache_memory_bytes"] = chosen.memory.cache
     elif config.memory:
         arguments["kv_cache_memory_bytes"] = sizing.parse_size(config.memory)
     else:
@@ -239,13 +222,6 @@ def _arguments(
         }
     arguments.update(own)
     return arguments, about
-
-
-def _eager_why(config: SummarizerConfig, eager: bool, prompts: int | None) -> str:
-    if config.enforce_eager != "auto":
-        return "as configured"
-    count = prompts if prompts is not None else "few"
-    return f"{count} prompts, compiling pays from {COMPILE_FROM}" + ("" if eager else ": compiled")
 
 
 def _launch(arguments: Mapping[str, Any]) -> Any:

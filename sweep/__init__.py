@@ -7,16 +7,19 @@ if TYPE_CHECKING:
     from .forecast import Plan, plan
     from .options import SweepOptions
     from .run import sweep
+    from .verify import Verification, verify
 
 _HOMES = {
     "Account": "account",
     "Plan": "forecast",
     "SweepOptions": "options",
+    "Verification": "verify",
     "plan": "forecast",
     "sweep": "run",
+    "verify": "verify",
 }
 
-__all__ = ["Account", "Plan", "SweepOptions", "plan", "sweep"]
+__all__ = ["Account", "Plan", "SweepOptions", "Verification", "plan", "sweep", "verify"]
 
 
 def __getattr__(name: str) -> Any:

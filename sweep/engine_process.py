@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+import uuid
 from collections import deque
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
@@ -23,7 +24,8 @@ from ..core.types import Pair, Prompt, Reply, Score
 Request = TypeVar("Request", Pair, Prompt)
 Result = TypeVar("Result", Score, Reply)
 
-WORKER = f"{__package__}.worker"
+_TAG = "_AFTERPASS_ENGINE"
+"""The environment variable by which whatever an engine started is known, even when its guard was killed."""
 MAX_DEATHS_IN_A_ROW = 4
 """So many deaths without a single result between them, and the engine is given up."""
 
@@ -156,6 +158,7 @@ class EngineProcess(Generic[Request, Result]):
         self._log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         ours, theirs = Pipe(duplex=True)
         read_end, self._lifeline = os.pipe()
+        self._tag = uuid.uuid4().hex
         try:
             with open(self._log, "ab", buffering=0) as log:
                 self._process = subprocess.Popen(
@@ -169,6 +172,7 @@ class EngineProcess(Generic[Request, Result]):
                         str(read_end),
                     ],
                     pass_fds=(theirs.fileno(), read_end),
+                    env={**os.environ, _TAG: self._tag},
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
@@ -270,9 +274,9 @@ class EngineProcess(Generic[Request, Result]):
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
-        # Were the guard killed itself, its session is what is left to go by.
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+        if self._process.returncode < 0:
+            # The guard was killed itself. The model died with it; what the model had started did not.
+            _clear(self._tag)
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -290,6 +294,32 @@ def _error(request: Pair | Prompt, why: str) -> Score | Reply:
     if isinstance(request, Pair):
         return Score(request.query_hash, request.text_hash, None, error=why)
     return Reply(id=request.id, finish_reason="error", error=why)
+
+
+def _clear(tag: str, patience: float = 5.0) -> None:
+    """Kill every process that inherited the tag, until none is left (or after `patience` seconds)."""
+    mark = f"{_TAG}={tag}".encode()
+    until = time.monotonic() + patience
+    while living := [pid for pid in _others() if mark in _environment(pid)]:
+        for pid in living:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        if time.monotonic() > until:
+            return
+        time.sleep(0.02)
+
+
+def _others() -> list[int]:
+    with contextlib.suppress(OSError):  # no /proc: nothing to go by
+        return [int(name) for name in os.listdir("/proc") if name.isdigit() and int(name) != os.getpid()]
+    return []
+
+
+def _environment(pid: int) -> bytes:
+    """Empty for zombies, for other users' processes and for those that are gone."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/environ").read_bytes()
+    return b""
 
 
 def _send_all(connection: Connection, outbound: queue.SimpleQueue[tuple[Any, ...] | None]) -> None:

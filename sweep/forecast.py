@@ -60,6 +60,7 @@ class Plan:
         write: groups, prompt_tokens, output_tokens (at most).
         seconds: per phase, None where no earlier sweep tells the rate.
         cost: seconds times `schedule.price_per_hour`, None where either is unknown.
+        engines: for each language model that will be loaded, how it would be started now and why.
         waiting: groups that are not due, by reason; `why` says what each reason means.
         first: the first due groups, in order.
     """
@@ -70,6 +71,7 @@ class Plan:
     seconds: dict[str, float | None] = field(default_factory=dict)
     cost: float | None = None
     window: str = "any time"
+    engines: dict[str, dict[str, Any]] = field(default_factory=dict)
     waiting: dict[str, int] = field(default_factory=dict)
     why: dict[str, str] = field(default_factory=dict)
     first: list[GroupLine] = field(default_factory=list)
@@ -179,7 +181,21 @@ def _write(context: Context, ledger: Ledger, result: Plan) -> None:
             per_group = min(policy.input_tokens, int(share / 4)) + PROMPT_OVERHEAD_TOKENS
             total["prompt_tokens"] += result.judge["groups"] * per_group
             total["output_tokens"] += result.judge["groups"] * policy.max_tokens
+        _engines(context, result, total["groups"])
     result.write = total
+
+
+def _engines(context: Context, result: Plan, prompts: int) -> None:
+    config = context.config
+    used = {policy.summarize.model for policy in config.policy.values() if policy.summarize.enabled}
+    for name in sorted(used) if prompts else ():
+        try:
+            chosen = summarize.foresee(config.summarize.models[name], prompts)
+        except AfterpassError as error:
+            result.notes.append(f"{name}: {error.message}; {error.hint}")
+        else:
+            if chosen is not None:
+                result.engines[name] = {"words": chosen.words, **chosen.about()}
 
 
 def _add_prompt(total: dict[str, int], config: Config, group: DueGroup) -> None:

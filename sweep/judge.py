@@ -219,7 +219,7 @@ class Judging:
             learnt = self._learnt[group.policy]
             mine = candidates.get(group.key, [])
             if policy.near_duplicates is not None:
-                mine = _mark_near_duplicates(ledger, mine, policy)
+                mine = mark_near_duplicates(ledger, mine, policy)
             learnt.see(mine)
             judged.append((group, decide(mine, policy, learnt.calibration)))
         return judged
@@ -247,7 +247,7 @@ class Judging:
         self._context.account.groups["extracts"] += len(judged)
 
 
-def _mark_near_duplicates(
+def mark_near_duplicates(
     ledger: Ledger, candidates: Sequence[Candidate], policy: DecidePolicy
 ) -> list[Candidate]:
     assert policy.near_duplicates is not None

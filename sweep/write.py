@@ -171,12 +171,13 @@ class Writing:
     def _start(self) -> EngineProcess[Prompt, Reply]:
         if self._engine is None:
             context = self._context
+            prompts = self._expected()
             context.progress.phase("loading", None, self._config.model)
             engine: EngineProcess[Prompt, Reply] = EngineProcess(
                 "summarizer",
                 self._config,
                 log=context.home.logs / "summarizer.log",
-                extra={"prompts": len(self._prompts)},
+                extra={"prompts": prompts},
             )
             with context.account.timed("load"):
                 engine.start()
@@ -184,6 +185,17 @@ class Writing:
             self._engine = engine
             context.progress.phase("summarising", self._groups_seen, "groups")
         return self._engine
+
+    def _expected(self) -> int:
+        """How many prompts are to come, at least: by it the engine is sized, and compiled or not."""
+        if self._exhausted:
+            return len(self._prompts)
+        context = self._context
+        with context.ledger() as ledger:
+            due = ledger.count_due_summaries(
+                policies=self._policies, selection=context.options.selection, sweep_id=context.sweep_id
+            )
+        return max(len(self._prompts), due - len(self._drafted))
 
     def _receive(self, replies: Sequence[Reply]) -> None:
         account = self._context.account
@@ -206,7 +218,11 @@ class Writing:
         self._finish(finished)
 
     def _finish(self, jobs: Sequence[summarize.GroupJob]) -> None:
-        drafts: list[Draft] = [(job.group, job.summaries) for job in jobs if job.summaries is not None]
+        drafts: list[Draft] = [
+            (job.group, [self._signed(summary) for summary in job.summaries])
+            for job in jobs
+            if job.summaries is not None
+        ]
         if drafts:
             self._drafted.update(group.key for group, _ in drafts)
             self._hand_on(drafts)
@@ -214,6 +230,10 @@ class Writing:
             seconds = engine.busy_seconds if engine is not None else 0.0
             rate = self._context.account.tokens["output"] / seconds if seconds else 0.0
             self._context.progress.advance(len(drafts), tokens_per_s=rate)
+
+    def _signed(self, summary: Summary) -> Summary:
+        """With the judgement key of the model that was asked, where one was."""
+        return replace(summary, model_key=self._key) if summary.calls else summary
 
     def _commit(self) -> None:
         if not self._replies:

@@ -48,6 +48,17 @@ FROM page p
 JOIN item_group g ON g.group_id = p.group_id
 ORDER BY p.priority DESC, p.deadline ASC NULLS LAST, p.due_at, p.first_seq;
 
+-- name: count_due_summaries
+SELECT count(*)
+FROM group_state
+WHERE judged_sweep IS NOT NULL
+  AND summarised_from IS DISTINCT FROM judged_sweep
+  AND summarised_sweep IS DISTINCT FROM $sweep::UUID
+  AND query_hash IS NOT NULL
+  AND policy IN (SELECT unnest($policies::VARCHAR[]))
+  AND (NOT $by_namespace OR namespace = $namespace::VARCHAR)
+  AND (NOT $by_choice OR group_id IN (SELECT group_id FROM chosen));
+
 -- name: waiting
 SELECT
     CASE

@@ -132,6 +132,17 @@ def test_close_takes_grandchildren_along(log: Path) -> None:
     assert descendants_gone(family)
 
 
+def test_a_killed_guard_is_replaced_and_what_it_watched_is_gone(log: Path) -> None:
+    with engine(log, "load_with_family") as process:
+        guard = psutil.Process(process.about["pid"]).parent()
+        assert guard is not None
+        family = [guard.pid, *(child.pid for child in guard.children(recursive=True))]
+        os.kill(guard.pid, signal.SIGKILL)
+        process.submit(pairs([f"text {n}" for n in range(100)]))
+        assert len(drain(process)) == 100
+        assert descendants_gone(family)
+
+
 PARENT = """
 import sys, time
 from pathlib import Path

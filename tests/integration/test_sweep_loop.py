@@ -57,6 +57,7 @@ def test_every_item_gets_one_verdict_and_every_group_a_summary(home: Home) -> No
     assert len({row.item_id for row in verdicts}) == 36
     assert len(summaries) == 3
     assert all(row.text for row in summaries)
+    assert {row.model_key for row in summaries} == {"extractive:1"}
 
 
 def test_a_second_sweep_finds_nothing_and_loads_nothing(home: Home) -> None:

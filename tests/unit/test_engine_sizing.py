@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
+from afterpass.core.config import SummarizerConfig
 from afterpass.core.errors import ConfigError, OutOfMemory
+from afterpass.summarize import startup
 from afterpass.summarize.sizing import GIB, MIB, cache_bytes_per_token, free_memory, parse_size, size
 
 SMOL = {
@@ -65,3 +70,35 @@ def test_sizes_are_read_as_people_write_them() -> None:
 
 def test_some_memory_is_free() -> None:
     assert free_memory() > 0
+
+
+@pytest.fixture
+def small_model(tmp_path: Path) -> Path:
+    """A model's folder, as far as starting it is worked out from it."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps({**SMOL, "max_position_embeddings": 2048}))
+    (folder / "model.safetensors").write_bytes(b"\0" * 1000)
+    return folder
+
+
+def test_compiled_or_eager_follows_the_size_of_the_job(small_model: Path) -> None:
+    config = SummarizerConfig(model=str(small_model))
+    few, many = (startup.choose(config, small_model, n, on_cpu=True) for n in (None, startup.COMPILE_FROM))
+    assert (few.eager, many.eager) == (True, False)
+    assert "compiling pays from" in few.why
+    assert few.context == 2048
+    fixed = startup.choose(config.model_copy(update={"enforce_eager": False}), small_model, 1, on_cpu=True)
+    assert (fixed.eager, fixed.why) == (False, "as configured")
+
+
+def test_what_is_foreseen_is_said_with_its_reasons(small_model: Path) -> None:
+    config = SummarizerConfig(model=str(small_model), memory="1GiB")
+    chosen = startup.choose(config, small_model, 12, on_cpu=True)
+    assert "eager (12 prompts" in chosen.words
+    assert "given 1.0 GiB, as configured" in chosen.words
+    assert chosen.about()["memory"]["kv_cache_mib"] == 1024
+    assert startup.choose(config, small_model, 12, on_cpu=False).memory is None
+    assert startup.foresee(SummarizerConfig(model="extractive"), 5) is None
+    with pytest.raises(OutOfMemory):
+        startup.foresee(config.model_copy(update={"memory": "9000GiB"}), 5)
