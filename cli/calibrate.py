@@ -153,8 +153,9 @@ def _promised(
 ) -> tuple[Calibration, dict[str, Any]]:
     from ..rerank import guarantee
     from ..rerank.labels import for_guarantee
-    from .labelled import whole_groups
+    from .labelled import check_decided, whole_groups
 
+    check_decided(rows, rules, before)
     groups = whole_groups(for_guarantee(said), rows)
     made = guarantee.promise(
         groups, rules.decide, max_miss=max_miss, confidence=confidence, calibration=before

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 if TYPE_CHECKING:
+    from ..core.config import Policy
     from ..core.types import Candidate
     from ..rerank.calibrate import Sample
+    from ..rerank.calibration import Calibration
     from ..rerank.guarantee import LabelledGroup
     from ..rerank.labels import Label
     from ..store.ledger import Ledger
@@ -64,6 +66,27 @@ def rows_of(
             )
         found[group] = mine
     return found
+
+
+def check_decided(rows: dict[str, list[VerdictRow]], policy: Policy, calibration: Calibration) -> None:
+    """Near-duplicates are looked for when a group is decided: refuse groups whose are of other rules.
+
+    Raises:
+        InputError: they were decided by other rules than count now.
+    """
+    from ..core.errors import InputError
+    from ..sweep.context import policy_hash
+
+    every = [row for of_group in rows.values() for row in of_group]
+    if policy.decide.near_duplicates is None and not any(row.reason == "near_duplicate" for row in every):
+        return
+    good = {policy_hash(policy), policy_hash(policy, calibration.name)}
+    if any(row.policy_hash not in good for row in every):
+        raise InputError(
+            "labelled groups were decided by other rules than the policy has now, and near-duplicates may "
+            "differ",
+            hint="decide them again: `afterpass sweep --redecide`",
+        )
 
 
 def samples(labels: Sequence[Label], rows: dict[str, list[VerdictRow]]) -> list[Sample]:

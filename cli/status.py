@@ -9,6 +9,7 @@ import typer
 
 from .options import ConfigOption, HomeOption, JsonOption, examples, home_at, load_config, parse_duration
 from .output import ago, emit, facts, line, size, span
+from .promises import promises, told
 
 if TYPE_CHECKING:
     from ..core.config import Config
@@ -49,10 +50,14 @@ def status(
     ledger = _ledger_state(place, settings, now)
     refused = _recently_refused(place, settings, now, limit)
     alarms = _alarms(spool, ledger, refused, now, limit, max_pending)
+    kept = promises(place, settings)
+    if max_age is not None or max_pending is not None:
+        alarms += [told(promise) for promise in kept if promise["withdrawn"]]
     if json:
-        emit({"home": place.root, "alarms": alarms, "spool": spool, "ledger": ledger})
+        emit({"home": place.root, "alarms": alarms, "spool": spool, "ledger": ledger, "promises": kept})
     else:
         _show(place, spool, ledger)
+        facts([("promise", told(promise)) for promise in kept])
         for alarm in alarms:
             line(f"ALARM  {alarm}")
     if alarms:

@@ -159,20 +159,19 @@ def load(folder: Path, policy: str, model_key: str) -> Calibration | None:
         InputError: there is one and it cannot be read.
     """
     file = path(folder, policy, model_key)
-    try:
-        text = file.read_text("utf-8")
-    except FileNotFoundError:
+    if not file.exists():
         return None
-    try:
-        data = json.loads(text)
-        if data["version"] != VERSION:
-            raise ValueError(f"version {data['version']}, and this Afterpass reads {VERSION}")
-        found = _parsed(data)
-    except (ValueError, KeyError, TypeError) as error:
-        raise InputError(
-            f"the calibration {file} cannot be read: {error}", hint="make it again with `afterpass calibrate`"
-        ) from error
+    found = _read(file)
     return found if (found.policy, found.model_key) == (policy, model_key) else None
+
+
+def every(folder: Path) -> list[Calibration]:
+    """All calibrations kept in a folder, by policy.
+
+    Raises:
+        InputError: one cannot be read.
+    """
+    return [_read(file) for file in sorted(folder.glob("*.json")) if not file.name.startswith(".")]
 
 
 def save(folder: Path, calibration: Calibration) -> Path:
@@ -183,6 +182,18 @@ def save(folder: Path, calibration: Calibration) -> Path:
     scratch.write_text(json.dumps(_data(calibration), indent=1) + "\n", "utf-8")
     scratch.replace(file)
     return file
+
+
+def _read(file: Path) -> Calibration:
+    try:
+        data = json.loads(file.read_text("utf-8"))
+        if data["version"] != VERSION:
+            raise ValueError(f"version {data['version']}, and this Afterpass reads {VERSION}")
+        return _parsed(data)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(
+            f"the calibration {file} cannot be read: {error}", hint="make it again with `afterpass calibrate`"
+        ) from error
 
 
 def _data(calibration: Calibration) -> dict[str, Any]:

@@ -15,8 +15,8 @@ from .calibration import Promise, Shape
 
 LEAST = 20
 """Groups below which nothing is said."""
-LEVEL = 0.01
-"""How often groups of the same kind are taken for others."""
+LEVEL = 0.001
+"""How often a check takes groups of the same kind for others. Sweeps check often, and labels are dear."""
 
 _NAMES = ("best logit", "mean logit", "number of items")
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..core.config import DecidePolicy
@@ -36,6 +36,27 @@ class LabelledGroup:
     name: str
     candidates: tuple[Candidate, ...]
     relevant: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What the decision makes of a labelled group, whatever the threshold.
+
+    Attributes:
+        points: by `seq`, the `min_logit` above which the item is dropped: -inf where the policy drops it
+            anyway, +inf where no threshold does.
+        relevant: `seq` of the relevant items.
+        shape: of its scores, for the drift check.
+    """
+
+    points: Mapping[int, float]
+    relevant: frozenset[int]
+    shape: Shape
+
+    @property
+    def limits(self) -> list[float]:
+        """The points of the relevant items."""
+        return [self.points[seq] for seq in self.relevant]
 
 
 def promise(
@@ -62,6 +83,16 @@ def promise(
             f"max_miss = {max_miss} and confidence = {confidence} make no promise",
             hint="max_miss lies between 0 and 1, confidence between 0.5 and 1",
         )
+    return find(
+        [measure(group, policy, calibration) for group in groups],
+        policy,
+        max_miss=max_miss,
+        confidence=confidence,
+    )
+
+
+def find(groups: Sequence[Measured], policy: DecidePolicy, *, max_miss: float, confidence: float) -> Promise:
+    """`promise`, of groups that were measured before."""
     telling = [group for group in groups if group.relevant]
     needed = least_groups(max_miss, confidence)
     if len(telling) < needed:
@@ -71,10 +102,12 @@ def promise(
             f"(of {len(groups)} labelled whole)",
             hint="draw and label more groups: `afterpass label --for guarantee`",
         )
-    limits = [drop_points(group, policy, calibration) for group in telling]
+    limits = [group.limits for group in telling]
+    if p_value(missed_share(limits, -math.inf), len(limits), max_miss) > 1 - confidence:
+        raise _refusal(limits, max_miss, confidence, policy)
     thresholds = sorted({point for points in limits for point in points if math.isfinite(point)})
     # What is missed only grows with the threshold, and so does the p-value: the first that fails is found by
-    # halving.
+    # halving. Between two of these thresholds nothing changes, so all others are tested with them.
     passed = bisect_left(
         thresholds,
         True,
@@ -82,20 +115,17 @@ def promise(
             p_value(missed_share(limits, threshold), len(limits), max_miss) > 1 - confidence
         ),
     )
-    if not passed:
-        raise _refusal(limits, max_miss, confidence, policy)
-    found = thresholds[passed - 1]
-    missed = missed_share(limits, found)
+    found = thresholds[passed - 1] if passed else None  # none: `min_keep` saves every relevant item
     return Promise(
         max_miss=max_miss,
         confidence=confidence,
         min_logit=found,
         groups=len(telling),
         relevant=sum(len(group.relevant) for group in telling),
-        missed=missed,
-        dropped=dropped_share(groups, policy, found, calibration),
+        missed=missed_share(limits, -math.inf if found is None else found),
+        dropped=dropped_share(groups, found),
         decide=rules(policy),
-        shapes=tuple(shape([c.logit for c in group.candidates]) for group in groups),
+        shapes=tuple(group.shape for group in groups),
     )
 
 
@@ -110,48 +140,36 @@ def p_value(missed: float, groups: int, max_miss: float) -> float:
     Args:
         missed: mean over `groups` of losses between 0 and 1.
     """
-    from scipy.special import rel_entr
-    from scipy.stats import binom
+    from scipy.special import bdtr, rel_entr  # scipy.stats would take seconds to import
 
     if missed >= max_miss:
         return 1.0
     divergence = float(rel_entr(missed, max_miss) + rel_entr(1 - missed, 1 - max_miss))
     hoeffding = math.exp(-groups * divergence)
     # Rounded first: 3 misses of 100 are 2.9999999999999996 when added as hundredths.
-    bentkus = math.e * float(binom.cdf(math.ceil(round(groups * missed, 9)), groups, max_miss))
+    bentkus = math.e * float(bdtr(math.ceil(round(groups * missed, 9)), groups, max_miss))
     return min(1.0, hoeffding, bentkus)
 
 
-def drop_points(group: LabelledGroup, policy: DecidePolicy, calibration: Learnt | None = None) -> list[float]:
-    """For each relevant item the `min_logit` above which it is dropped: -inf where the policy drops it
-    anyway, +inf where no threshold does."""
+def measure(group: LabelledGroup, policy: DecidePolicy, calibration: Learnt | None = None) -> Measured:
+    """At which `min_logit` the decision drops each item of a group."""
     bare = policy.model_copy(update={"max_miss": None})  # the threshold is what is looked for
     verdicts = {v.seq: v for v in decide(group.candidates, bare, calibration)}
-    points = []
-    for seq in group.relevant:
-        verdict = verdicts[seq]
+    points = {}
+    for seq, verdict in verdicts.items():
         judged = verdicts[verdict.duplicate_of] if verdict.duplicate_of is not None else verdict
         if judged.decision is not Decision.KEEP or judged.logit is None or judged.rank is None:
-            points.append(-math.inf)  # an error is no keep: whoever reads the kept items misses it
+            points[seq] = -math.inf  # an error is no keep: whoever reads the kept items misses it
         else:
-            points.append(math.inf if judged.rank <= policy.min_keep else judged.logit)
-    return points
+            points[seq] = math.inf if judged.rank <= policy.min_keep else judged.logit
+    return Measured(points, group.relevant, shape(c.logit for c in group.candidates))
 
 
-def dropped_share(
-    groups: Sequence[LabelledGroup],
-    policy: DecidePolicy,
-    min_logit: float | None,
-    calibration: Learnt | None = None,
-) -> float:
+def dropped_share(groups: Sequence[Measured], min_logit: float | None) -> float:
     """Share of all items that the decision does not keep at a threshold."""
-    total = kept = 0
-    for group in groups:
-        every = LabelledGroup(group.name, group.candidates, frozenset(c.seq for c in group.candidates))
-        points = drop_points(every, policy, calibration)
-        total += len(points)
-        kept += sum(point > -math.inf and (min_logit is None or point >= min_logit) for point in points)
-    return 1 - kept / total if total else 0.0
+    least = -math.inf if min_logit is None else min_logit
+    points = [point for group in groups for point in group.points.values()]
+    return sum(point == -math.inf or point < least for point in points) / len(points) if points else 0.0
 
 
 def shape(logits: Iterable[float | None]) -> Shape:
@@ -166,16 +184,18 @@ def missed_share(limits: Sequence[Sequence[float]], threshold: float) -> float:
     """Share of relevant items dropped at a threshold, averaged over groups.
 
     Args:
-        limits: each group's `drop_points`, none empty.
+        limits: each group's, none empty.
     """
-    return sum(sum(point < threshold for point in points) / len(points) for points in limits) / len(limits)
+    return sum(
+        sum(point == -math.inf or point < threshold for point in points) / len(points) for points in limits
+    ) / len(limits)
 
 
 def _refusal(
     limits: Sequence[Sequence[float]], max_miss: float, confidence: float, policy: DecidePolicy
 ) -> InputError:
-    """Why not even the mildest threshold passes."""
-    already = sum(sum(p == -math.inf for p in points) / len(points) for points in limits) / len(limits)
+    """Why the promise cannot be made even where nothing more is dropped."""
+    already = missed_share(limits, -math.inf)
     told = (
         f"the policy's own bounds drop {already:.1%} of a group's relevant items in {len(limits)} labelled "
         "groups"

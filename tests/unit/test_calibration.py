@@ -121,7 +121,7 @@ def test_drop_points_say_what_decide_does(
     with_threshold = policy.model_copy(update={"min_logit": threshold})
     for labelled in many(3, seed):
         verdicts = {v.seq: v for v in decide(labelled.candidates, with_threshold)}
-        points = guarantee.drop_points(labelled, policy)
+        points = guarantee.measure(labelled, policy).limits
         for seq, point in zip(labelled.relevant, points, strict=True):
             assert (verdicts[seq].decision is not Decision.KEEP) == (point < threshold)
 
@@ -134,18 +134,19 @@ def test_duplicates_and_errors_count_as_the_decision_has_them() -> None:
         Candidate(3, UUID(int=3), 10, False, -1.0),
     )
     labelled = LabelledGroup("g", candidates, frozenset({1, 2, 3}))
-    assert sorted(guarantee.drop_points(labelled, DecidePolicy(top_k=1))) == [-math.inf, -math.inf, 3.0]
+    assert sorted(guarantee.measure(labelled, DecidePolicy(top_k=1)).limits) == [-math.inf, -math.inf, 3.0]
 
 
 def test_a_promise_holds_on_new_groups() -> None:
     """Over many draws the true miss rate is above the promised one in at most about 1 - confidence."""
     policy = DecidePolicy(top_k=None)
-    population = many(4000, seed=99)
-    limits = [guarantee.drop_points(g, policy) for g in population if g.relevant]
+    population = many(2000, seed=99)
+    measured = [guarantee.measure(g, policy) for g in population]
+    limits = [group.limits for group in measured if group.relevant]
     broken = 0
     rng = random.Random(1)
     for _ in range(100):
-        promise = guarantee.promise(rng.sample(population, 150), policy, max_miss=0.1, confidence=0.9)
+        promise = guarantee.find(rng.sample(measured, 150), policy, max_miss=0.1, confidence=0.9)
         assert promise.min_logit is not None
         assert promise.missed <= 0.1
         broken += guarantee.missed_share(limits, promise.min_logit) > 0.1
@@ -168,6 +169,13 @@ def test_spotless_groups_allow_their_lowest_relevant_logit() -> None:
     promise = guarantee.promise(groups, DecidePolicy(top_k=None), max_miss=0.05, confidence=0.95)
     assert promise.min_logit == 0.0
     assert promise.dropped == 0.5
+
+
+def test_a_policy_that_saves_every_relevant_item_needs_no_threshold() -> None:
+    groups = [group(n, [5.0, -50.0], {0}) for n in range(80)]
+    policy = DecidePolicy(top_k=None, min_keep=1)
+    promise = guarantee.promise(groups, policy, max_miss=0.05, confidence=0.95)
+    assert (promise.min_logit, promise.missed, promise.dropped) == (None, 0.0, 0.0)
 
 
 def test_p_value_is_that_of_the_binomial_or_better_known() -> None:
