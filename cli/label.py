@@ -47,7 +47,7 @@ def label(
     by: Annotated[str, typer.Option("--by", help="Who labels.", show_default=False)],
     policy: Annotated[str, typer.Option("--policy", help="Groups of this policy.")] = "default",
     count: Annotated[int, typer.Option("--count", min=1, help="Groups, or items, to ask about.")] = 60,
-    seed: Annotated[int, typer.Option("--seed", help="Of the draw; keep it when going on.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", help="Of the draw.")] = 0,
     home: HomeOption = None,
     config: ConfigOption = None,
 ) -> None:
@@ -102,7 +102,10 @@ def _chosen(
 ) -> Iterator[VerdictRow]:
     """What to ask about, in order."""
     if purpose is Purpose.GUARANTEE:
-        drawn = random.Random(seed).sample(sorted(groups), min(count, len(groups)))
+        # A group once begun is finished, whatever came since: one that is labelled in part backs no promise.
+        drawn = sorted({group for group, _ in done if group in groups})
+        left_over = sorted(set(groups) - set(drawn))
+        drawn += random.Random(seed).sample(left_over, min(max(0, count - len(drawn)), len(left_over)))
         yield from (
             row
             for group in drawn

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -49,10 +50,19 @@ def rows_of(
         InputError: it is of another policy, or was judged by another model or configuration than counts now.
     """
     from ..core.errors import InputError
+    from ..core.keys import parse_reference
 
+    groups = list(groups)
+    by_group: dict[UUID, list[VerdictRow]] = defaultdict(list)
+    for row in ledger.verdicts(group=groups, text=False):
+        by_group[row.group_id].append(row)
     found: dict[str, list[VerdictRow]] = {}
     for group in groups:
-        rows = ledger.verdicts(group=group, text=False).to_list()
+        _, tail = parse_reference(group) or ("", group)
+        rows = []
+        for group_id, of_group in by_group.items():
+            if group_id.hex.endswith(tail) or of_group[0].group == group:
+                rows += of_group
         mine = [row for row in rows if row.policy == policy]
         if rows and not mine:
             raise InputError(

@@ -266,7 +266,7 @@ class Ledger:
     def verdicts(
         self,
         *,
-        group: str | None = None,
+        group: str | Sequence[str] | None = None,
         run: str | None = None,
         keep: bool | None = None,
         namespace: str | None = None,
@@ -277,7 +277,7 @@ class Ledger:
         """Current verdicts, group after group, best first.
 
         Args:
-            group: a group's name or reference `g_...`.
+            group: a group's name or reference `g_...`, or several.
             run: items of this run only.
             keep: True only what is kept, False only what is not.
             item: a reference `i_...`.

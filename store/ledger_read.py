@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 from uuid import UUID
@@ -39,7 +39,7 @@ class Found:
 def verdicts(
     file: LedgerFile,
     *,
-    group: str | None,
+    group: str | Sequence[str] | None,
     run: str | None,
     keep: bool | None,
     namespace: str | None,
@@ -56,8 +56,11 @@ def verdicts(
         "text": text,
         "kept_text": text,
     }
-    selection = Selection(group=group, run=run, namespace=namespace)
-    chosen = chosen_groups(file, selection)
+    if group is None or isinstance(group, str):
+        chosen = chosen_groups(file, Selection(group=group, run=run, namespace=namespace))
+    else:
+        each = [chosen_groups(file, Selection(group=one, run=run, namespace=namespace)) for one in group]
+        chosen = sorted({key for found in each for key in found or ()})
     if only is not None:
         chosen = [key for key in only.keys if chosen is None or key in chosen]
     return Reading(file, "verdict", chosen, namespace, parameters, limit).result(verdict_row)
