@@ -23,7 +23,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from support import POINTS, _group, _kept, asked, scored, source_of
+from support import POINTS, _kept, asked, job_of, scored, source_of
 
 from afterpass import rerank, summarize
 from afterpass.core.config import ScorerConfig, SummarizePolicy, SummarizerConfig
@@ -51,13 +51,7 @@ def obeyed(config: SummarizerConfig, scorer: Any, policy: SummarizePolicy) -> di
     for entry in json.loads(CORPUS.read_text("utf-8")):
         text = entry["text"] * entry.get("times", 1) + entry.get("tail", "")
         kept = [_kept(rank, one) for rank, one in enumerate((BEFORE, text, AFTER), start=1)]
-        job = summarize.GroupJob(
-            _group(QUERY),
-            kept,
-            policy,
-            summarize.token_counter(config),
-            summarize.context_length(config),
-        )
+        job = job_of(QUERY, kept, policy, config)
         jobs.append((entry, job, kept))
     outside = without = 0
     for prompt, reply in asked(config, [job for _, job, _ in jobs]):

@@ -276,9 +276,7 @@ def kept_by(config: SummarizerConfig, scorer: Any, policy: SummarizePolicy, grou
         texts = [own[1], *(known[(number * 3 + step) % len(known)][1] for step in (1, 11, 29, 47))]
         kept = [_kept(rank, text) for rank, text in enumerate(texts, start=1)]
         query = "What does it do: " + own[1].partition("\n")[0] + "?"
-        job = summarize.GroupJob(
-            _group(query), kept, policy, summarize.token_counter(config), summarize.context_length(config)
-        )
+        job = job_of(query, kept, policy, config)
         jobs.append((job, kept))
     asked(config, [job for job, _ in jobs])
     points = passed = empty = 0
@@ -294,6 +292,20 @@ def kept_by(config: SummarizerConfig, scorer: Any, policy: SummarizePolicy, grou
             good = sum(bool(point.items) for point in done.points)
             points, passed, empty = points + len(done.points), passed + good, empty + (good == 0)
     return {"points": points, "kept": round(passed / max(1, points), 3), "groups_without_a_point": empty}
+
+
+def job_of(
+    query: str, kept: Sequence[KeptItem], policy: SummarizePolicy, config: SummarizerConfig
+) -> summarize.GroupJob:
+    """A group's job, as a sweep makes it."""
+    return summarize.GroupJob(
+        _group(query),
+        kept,
+        policy,
+        summarize.token_counter(config),
+        summarize.context_length(config),
+        summarize.passages_at_once(config),
+    )
 
 
 def asked(config: SummarizerConfig, jobs: Sequence[summarize.GroupJob]) -> list[tuple[Prompt, Reply]]:

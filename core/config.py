@@ -144,6 +144,9 @@ class SummarizerConfig(_Section):
     """KV-cache size such as "2GiB"; sized from what is free where not given."""
     max_in_flight: int = Field(default=64, ge=1)
     """Requests that the engine is given at once."""
+    passages_at_once: int | None = Field(default=None, ge=1)
+    """Passages in one prompt at most: a small model does better on one than on five. Where not given, one for
+    the embedded model, and as many as fit for any other."""
     enforce_eager: bool | Literal["auto"] = "auto"
     """false compiles the model first, which pays for large jobs; "auto" chooses by the size of the job."""
     engine: Mapping[str, Any] = Field(default_factory=dict)
@@ -201,6 +204,8 @@ class SummarizePolicy(_Section):
     """Jinja2 templates; the defaults live in `summarize/templates`."""
     item: str | None = None
     """The template of one item."""
+    note: str | None = None
+    """The template for one passage by itself, where a model reads one at a time."""
     map: str | None = None
     """The template of a part's question, where a group is read in parts."""
     reduce: str | None = None

@@ -12,7 +12,7 @@ from ..core.seams import Summarizer
 from . import support
 from .extracts import LABEL, extract, extracts
 from .job import GroupJob
-from .models import check_config, context_length, model_key, token_counter
+from .models import check_config, context_length, model_key, passages_at_once, token_counter
 from .prompts import check_templates, prompt_hash
 from .startup import Startup, foresee
 from .tokens import TokenCounter
@@ -33,6 +33,7 @@ __all__ = [
     "foresee",
     "load",
     "model_key",
+    "passages_at_once",
     "prompt_hash",
     "support",
     "token_counter",

@@ -28,6 +28,7 @@ class GroupJob:
         policy: budget, templates, schema, sampling.
         counter: of the model that will answer.
         context: that model's context, in tokens of prompt and reply together.
+        at_once: passages in one prompt at most; None for as many as fit.
 
     Attributes:
         summaries: None while replies are awaited. Complete at once where there is nothing to ask.
@@ -46,6 +47,7 @@ class GroupJob:
         policy: SummarizePolicy,
         counter: TokenCounter,
         context: int,
+        at_once: int | None = None,
     ) -> None:
         self.group = group
         self.summaries: list[Summary] | None = None
@@ -68,6 +70,7 @@ class GroupJob:
             base=base,
             frame=frame,
             own=own_schema(policy),
+            at_once=at_once,
         )
         if setting.room < _LEAST_ROOM + frame:
             self.summaries = [
@@ -137,7 +140,7 @@ class GroupJob:
                 left_out=len(self._skipped),
                 cut=sum(one.cut for one in receipts),
             )
-        parts = sum(-(-tree.tokens // setting.room) for tree in self._trees)
+        parts = sum(tree.parts for tree in self._trees)
         self.cost = self.budget.sent + parts * (setting.base + policy.max_tokens // 2)
 
     def _note(self, tree: Tree, prompts: list[Prompt]) -> list[Prompt]:

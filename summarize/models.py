@@ -101,6 +101,13 @@ def context_length(config: SummarizerConfig) -> int:
     return min(config.max_model_len or own, own)
 
 
+def passages_at_once(config: SummarizerConfig) -> int | None:
+    """Passages in one prompt at most; None for as many as fit."""
+    if config.passages_at_once is None and kind(config) == "vllm" and config.model == EMBEDDED:
+        return 1
+    return config.passages_at_once
+
+
 def token_counter(config: SummarizerConfig) -> TokenCounter:
     """Counts as the section's model does; needs the model's files and neither torch nor vLLM.
 

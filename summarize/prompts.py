@@ -20,7 +20,7 @@ from ..core.types import Prompt
 from .tokens import GuessCounter, TokenCounter
 from .untrusted import mark, neutral
 
-NAMES = ("system", "item", "map", "reduce")
+NAMES = ("system", "item", "note", "map", "reduce")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +58,7 @@ def ask(
     max_tokens: int,
     own: bool = False,
     parts: int | None = None,
+    note: bool = False,
 ) -> Prompt:
     """One request. What is the same for many comes first, so that an engine's prefix cache serves it.
 
@@ -70,6 +71,7 @@ def ask(
         max_tokens: the reply's bound.
         own: the schema is the policy's own, and not points.
         parts: for the reduce template: how many parts the notes were taken in; None for the map template.
+        note: for the note template: one passage of several, and no question.
 
     Raises:
         ConfigError: a template of the policy is wrong.
@@ -77,14 +79,15 @@ def ask(
     clean = [_cleaned(passage, counter) for passage in passages]
     query = " ".join(neutral(query, counter).split())
     word = mark([query, *(passage.text for passage in clean)])
-    system = _render(policy, "system", points=policy.max_points, language=policy.language, own=own)
+    system = _render(policy, "system", points=policy.max_points, language=policy.language, own=own, note=note)
     turns = [("system", system)]
     if policy.example and not own:
+        shown, reply = (_EXAMPLE_PASSAGES[:1], _EXAMPLE_NOTE) if note else (_EXAMPLE_PASSAGES, _EXAMPLE_REPLY)
         turns += [
-            ("user", _user(policy, _EXAMPLE_QUERY, _EXAMPLE_PASSAGES, "fabokidule", None)),
-            ("assistant", _EXAMPLE_REPLY),
+            ("user", _user(policy, _EXAMPLE_QUERY, shown, "fabokidule", None, note)),
+            ("assistant", reply),
         ]
-    turns.append(("user", _user(policy, query, clean, word, parts)))
+    turns.append(("user", _user(policy, query, clean, word, parts, note)))
     return Prompt(
         id=keys.new_id().hex,
         messages=tuple({"role": role, "content": content} for role, content in turns if content),
@@ -98,16 +101,19 @@ def ask(
 # Small models follow one example better than any description, and it is read once: it is the same for all.
 _EXAMPLE_QUERY = "How can I water every plant at once?"
 _EXAMPLE_PASSAGES = (
+    Passage("1", "rain(hours)\nWater all plants of the garden for some hours. Available since version 3.2."),
     Passage(
-        "1",
-        "garden.water(plant, litres=1.0)\nPour water on one plant. Raises DryTank when the tank is empty.",
+        "2",
+        "water(plant, litres=1.0)\nPour water on one plant. Raises DryTank when the tank is empty.",
     ),
-    Passage("2", "garden.rain(hours)\nWater all plants at once for some hours. Available since version 3.2."),
+)
+_EXAMPLE_NOTE = (
+    '{"points":[{"text":"rain(hours) waters all plants of the garden for some hours.","items":["1"]}]}'
 )
 _EXAMPLE_REPLY = (
-    '{"points":[{"text":"garden.rain(hours) waters all plants at once for some hours.","items":["2"]},'
-    '{"text":"It is available since version 3.2.","items":["2"]},'
-    '{"text":"garden.water pours water on one plant only.","items":["1"]}]}'
+    '{"points":[{"text":"rain(hours) waters all plants of the garden for some hours.","items":["1"]},'
+    '{"text":"rain is available since version 3.2.","items":["1"]},'
+    '{"text":"water(plant, litres=1.0) pours water on one plant only.","items":["2"]}]}'
 )
 
 
@@ -121,7 +127,12 @@ def _cleaned(passage: Passage, counter: TokenCounter) -> Passage:
 
 
 def _user(
-    policy: SummarizePolicy, query: str, passages: Sequence[Passage], word: str, parts: int | None
+    policy: SummarizePolicy,
+    query: str,
+    passages: Sequence[Passage],
+    word: str,
+    parts: int | None,
+    note: bool,
 ) -> str:
     rendered = [
         _render(policy, "item", mark=word, id=one.id, text=one.text, kind=one.kind, agent=one.agent)
@@ -129,7 +140,7 @@ def _user(
     ]
     return _render(
         policy,
-        "map" if parts is None else "reduce",
+        "note" if note else "map" if parts is None else "reduce",
         mark=word,
         query=query,
         passages=rendered,
@@ -157,8 +168,10 @@ def check_templates(policy: SummarizePolicy) -> None:
     Raises:
         ConfigError: one is not valid, or needs a value that it will not get.
     """
-    for parts in (None, 2):
-        ask("query", [Passage("1", "x")], policy, GuessCounter(), schema={}, max_tokens=16, parts=parts)
+    shapes: Sequence[tuple[int | None, bool]] = ((None, False), (2, False), (None, True))
+    for parts, note in shapes:
+        passages = [Passage("1", "x")]
+        ask("query", passages, policy, GuessCounter(), schema={}, max_tokens=16, parts=parts, note=note)
 
 
 def _render(policy: SummarizePolicy, name: str, **values: Any) -> str:

@@ -22,6 +22,8 @@ from .prompts import Passage, ask
 from .schema import bounded, points_schema, width_of
 from .tokens import TokenCounter
 
+_LEAST_REPLY = 128
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
@@ -32,6 +34,7 @@ class Setting:
         context: tokens of prompt and reply together.
         base, frame: tokens of a prompt without passages; of the marks around one.
         own: the policy's own schema, for the last reply; None for points.
+        at_once: passages in one prompt at most; None for as many as fit.
     """
 
     query: str
@@ -41,6 +44,7 @@ class Setting:
     base: int
     frame: int
     own: Mapping[str, Any] | None
+    at_once: int | None = None
 
     @property
     def room(self) -> int:
@@ -82,8 +86,13 @@ class Tree:
         self._budget = budget
         self._item_seq = item_seq
         self._width = width_of([piece.text for piece in pieces[:50]])
-        self._pieces = list(pieces)
-        self.tokens = sum(piece.tokens + setting.frame for piece in pieces)
+        self._few = setting.at_once if setting.own is None else None
+        # Each prompt makes a point at least; twice as many as are shown are enough, as some fail the check.
+        enough = setting.policy.max_points * (1 if setting.policy.min_support is None else 2)
+        asked = pieces if self._few is None else pieces[: enough * self._few]
+        self._pieces = list(asked)
+        if len(asked) < len(pieces):
+            self._budget = replace(budget, left_out=budget.left_out + len(pieces) - len(asked))
         self._waiting: dict[str, _Asked] = {}
         self._notes: dict[int, list[Point]] = {}
         self._failed: list[str] = []
@@ -97,12 +106,27 @@ class Tree:
 
     def start(self) -> list[Prompt]:
         """The prompts of the first level."""
-        setting = self._setting
-        packed = pack(self._pieces, setting.room, setting.frame, setting.counter)
+        packed = self._packed()
         self._pieces = []
         return self._ask(
             [[_Note(piece.text, (piece.item.item_id,)) for piece in part] for part in packed], notes=False
         )
+
+    @property
+    def parts(self) -> int:
+        """How many prompts the first level will have, or nearly."""
+        setting = self._setting
+        tokens = sum(piece.tokens + setting.frame for piece in self._pieces)
+        return max(-(-tokens // setting.room), -(-len(self._pieces) // (self._few or len(self._pieces) or 1)))
+
+    def _packed(self) -> list[list[Piece]]:
+        setting = self._setting
+        few = self._few or len(self._pieces)
+        return [
+            part
+            for at in range(0, len(self._pieces), few)
+            for part in pack(self._pieces[at : at + few], setting.room, setting.frame, setting.counter)
+        ]
 
     def feed(self, reply: Reply) -> list[Prompt]:
         """Take a reply; what it makes possible to ask next comes back."""
@@ -136,11 +160,12 @@ class Tree:
         if not found:
             self._finish(SummaryStatus.ERROR, reason=self._reasons())
             return []
-        last = self._parts == 1 or (
-            self._setting.own is None and len(found) <= self._setting.policy.max_points
-        )
+        # A model that reads one passage at a time is not asked to join notes either: the best are shown.
+        few_enough = self._few is not None or len(found) <= self._setting.policy.max_points
+        last = self._parts == 1 or (self._setting.own is None and few_enough)
         if last:
-            self._finish_points(found)
+            unchecked = self._setting.policy.min_support is None
+            self._finish_points(found[: self._setting.policy.max_points] if unchecked else found)
             return []
         useful = [point for point in found if replies.NOTHING_SAID not in point.marks]
         if not useful:
@@ -154,10 +179,10 @@ class Tree:
         self._parts = len(parts)
         self._notes, self._part_items = {}, {}
         own = self._setting.own if len(parts) == 1 else None
+        policy, width = self._share(len(parts)), self._width
         prompts = []
         for number, part in enumerate(parts):
             ids = [str(one) for one in range(1, len(part) + 1)]
-            policy, width = self._setting.policy, self._width
             schema = (
                 bounded(own, ids, width, policy.max_tokens)
                 if own is not None
@@ -172,12 +197,22 @@ class Tree:
                 max_tokens=policy.max_tokens,
                 own=own is not None,
                 parts=below if notes else None,
+                note=not notes and self._few == 1,
             )
             sources = {one: note.items for one, note in zip(ids, part, strict=True)}
             self._waiting[prompt.id] = _Asked(prompt, self.level, number, sources, schema, own is not None)
             self._part_items[number] = {item for note in part for item in note.items}
             prompts.append(prompt)
         return prompts
+
+    def _share(self, parts: int) -> SummarizePolicy:
+        """The policy of one prompt among so many: where they are many by choice, each makes its share."""
+        policy = self._setting.policy
+        if self._few is None:
+            return policy
+        points = 1 if self._few == 1 else -(-policy.max_points // parts)
+        tokens = max(_LEAST_REPLY, policy.max_tokens * points // policy.max_points)
+        return policy.model_copy(update={"max_points": points, "max_tokens": min(tokens, policy.max_tokens)})
 
     def _pack_notes(self, found: Sequence[Point]) -> list[list[_Note]]:
         """As many notes to a prompt as fit: at least twice what it may answer, so that each level shrinks."""

@@ -63,7 +63,9 @@ def apply(
     if summary.status is not SummaryStatus.DONE:
         return summary
     by_id = {item.item_id: item for item in kept}
-    checked = tuple(_check(point, kept, by_id, scores, policy.min_support) for point in summary.points)
+    checked = _best(
+        [_check(point, kept, by_id, scores, policy.min_support) for point in summary.points], policy
+    )
     if summary.output is not None:
         return replace(summary, points=checked)
     if text := plain(checked):
@@ -76,11 +78,27 @@ def apply(
     )
 
 
+def _best(points: Sequence[Point], policy: SummarizePolicy) -> tuple[Point, ...]:
+    """All points but those that passed beyond `max_points`: more are made where some are likely to fail."""
+    left = policy.max_points
+    kept = []
+    for point in points:
+        passed = _passed(point)
+        if not passed or left > 0:
+            kept.append(point)
+        left -= passed
+    return tuple(kept)
+
+
+def _passed(point: Point) -> bool:
+    return bool(point.items) and NOTHING_SAID not in point.marks and NO_SOURCE not in point.marks
+
+
 def plain(points: Sequence[Point]) -> str:
     """Points that passed as plain text, one a line, with their items' references and what is unsourced."""
     lines = []
     for point in points:
-        if not point.items or NOTHING_SAID in point.marks or NO_SOURCE in point.marks:
+        if not _passed(point):
             continue
         line = f"- {point.text} [{', '.join(keys.reference('i', item) for item in point.items)}]"
         loose = [mark.removeprefix(UNSOURCED) for mark in point.marks if mark.startswith(UNSOURCED)]

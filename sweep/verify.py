@@ -344,7 +344,12 @@ class _Verifying:
         """A group's prompts, level after level, as far as stored replies lead."""
         policy = self._config.policy[group.policy].summarize
         job = summarize.GroupJob(
-            group, kept, policy, summarize.token_counter(config), summarize.context_length(config)
+            group,
+            kept,
+            policy,
+            summarize.token_counter(config),
+            summarize.context_length(config),
+            summarize.passages_at_once(config),
         )
         found: list[tuple[Prompt, str, str]] = []
         todo = job.start()

@@ -122,12 +122,13 @@ class Writing:
         if not groups:
             return
         counter, length = summarize.token_counter(self._config), summarize.context_length(self._config)
+        at_once = summarize.passages_at_once(self._config)
         with context.account.timed("plan"), context.ledger() as ledger:
             self._seen.update(group.key for group in groups)
             for group in groups:
                 policy = context.config.policy[group.policy].summarize
                 items = kept.get(group.key, [])
-                job = summarize.GroupJob(group, items, policy, counter, length)
+                job = summarize.GroupJob(group, items, policy, counter, length, at_once)
                 if not self._take(ledger, job, job.start()):
                     finished.append(job)
         # Costly groups first: a long one begun last would leave the engine nearly empty at the end.

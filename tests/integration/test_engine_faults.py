@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.engine, pytest.mark.timeout(900)]
 ENGINES = Path(__file__).parent.parent / "engines"
 POISON = "this-prompt-is-poison"
 CONFIG = SummarizerConfig(model="embedded", max_model_len=512, memory="512MiB", max_in_flight=64)
-PATIENCE = Patience(load=300, step=20)
+PATIENCE = Patience(load=300, step=45)
 
 
 @pytest.fixture(autouse=True)
@@ -121,10 +121,10 @@ def test_killed_stopped_and_starved(tmp_path: Path) -> None:
                 messages=({"role": "user", "content": f"{number} " + "word " * 400},),
                 max_tokens=8,
             )
-            for number in range(64)
+            for number in range(16)
         ]
         process.submit(hungry)
-        replies = drain(process, 64)
+        replies = drain(process, 16)
         assert not [reply for reply in replies if reply.error]
         assert process.deaths in (deaths, deaths + 1), "it died of hunger at most once"
         family = family_of(process)

@@ -33,6 +33,7 @@ from afterpass.sweep import SweepOptions, sweep
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(900)]
 
+VLLM = Path(__file__).parent.parent / "engines" / "vllm_cli.py"
 NOW = SweepOptions(now=True)
 CONCURRENCY = 3
 START_S = 300
@@ -82,7 +83,7 @@ def start(port: int, log: Path) -> Server:
     arguments += ["--max-num-seqs", "16", "--kv-cache-memory-bytes", str(2**29)]
     with log.open("ab") as output:
         process = subprocess.Popen(
-            [str(Path(sys.executable).with_name("vllm")), "serve", str(embedded.prepare()), *arguments],
+            [sys.executable, str(VLLM), "serve", str(embedded.prepare()), *arguments],
             stdout=output,
             stderr=output,
             env=environment,

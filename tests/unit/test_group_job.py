@@ -331,3 +331,41 @@ def test_extracts_are_labelled_and_leave_out_is_counted(group_of) -> None:
 
 def test_the_mark_of_an_unsourced_fact_is_public() -> None:
     assert UNSOURCED == "unsourced: "
+
+
+def test_one_passage_at_a_time(group_of) -> None:
+    texts = [f"Passage number {number} says that the gate {number} opens at noon." for number in range(12)]
+    group, kept = group_of(*texts)
+    job = GroupJob(group, kept, SummarizePolicy(), COUNT, 8192, 1)
+    prompts = job.start()
+    assert len(prompts) == 8, "twice as many as are shown: some fail their check"
+    for prompt, text in zip(prompts, texts, strict=False):
+        assert text in prompt.messages[-1]["content"]
+        assert ids_of(prompt) == ["1"]
+        assert prompt.schema is not None
+        assert prompt.schema["properties"]["points"]["maxItems"] == 1
+        assert prompt.max_tokens < 768
+        assert group.query not in prompt.messages[-1]["content"], "it would answer instead of reading"
+    assert all(prompt.messages[:3] == prompts[0].messages[:3] for prompt in prompts), "one prefix for all"
+    for prompt in reversed(prompts):
+        assert not job.feed(say(prompt, (["1"], f"It opens at noon, says {prompt.id}.")))
+    (summary,) = job.summaries or []
+    assert [point.items for point in summary.points] == [(item.item_id,) for item in kept[:8]]
+    assert (summary.left_out, summary.levels, summary.calls) == (4, 1, 8)
+
+
+def test_a_policys_own_words_for_one_passage(group_of) -> None:
+    group, kept = group_of("The only passage says that the gate opens at noon and closes at night.")
+    policy = SummarizePolicy(note="{{ query }} {{ passages | join }}", system="One point.", example=False)
+    check_policy(policy)
+    (prompt,) = GroupJob(group, kept, policy, COUNT, 8192, 1).start()
+    assert prompt.messages[1]["content"].startswith(group.query)
+    with pytest.raises(ConfigError, match="note"):
+        check_policy(SummarizePolicy(note="{{ nobody }}"))
+
+
+def test_two_passages_at_a_time_and_a_schema_of_ones_own(group_of) -> None:
+    group, kept = group_of(*(f"Passage number {number} says that it rains." for number in range(5)))
+    assert len(GroupJob(group, kept, SummarizePolicy(), COUNT, 8192, 2).start()) == 3
+    own = SummarizePolicy(output_schema={"type": "object", "properties": {"wet": {"type": "boolean"}}})
+    assert len(GroupJob(group, kept, own, COUNT, 8192, 1).start()) == 1, "its one answer needs all of them"

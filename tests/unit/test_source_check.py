@@ -142,3 +142,16 @@ def test_an_own_output_keeps_its_text(group_of) -> None:
     _, kept = group_of("one text")
     summary = Summary(status=SummaryStatus.DONE, output={"answer": "yes"}, text="yes")
     assert check(summary, kept, {}) == summary
+
+
+def test_of_points_that_passed_no_more_than_asked_for_are_kept(group_of) -> None:
+    _, kept = group_of("one text", "two text", "three text")
+    texts = [f"{POINT} {number}" for number in range(3)]
+    points = [Point(text=text, items=(item.item_id,)) for text, item in zip(texts, kept, strict=True)]
+    scores = {}
+    for text, logit in zip(texts, (-6.0, 3.0, 3.0), strict=True):
+        scores |= scored(kept, text, logit, logit, logit)
+    done = support.apply(summary_of(*points), kept, scores, SummarizePolicy(max_points=1))
+    assert [point.text for point in done.points] == texts[:2], "what failed stays to be looked at"
+    assert texts[1] in done.text
+    assert texts[2] not in done.text
