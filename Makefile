@@ -23,8 +23,9 @@ models: env ## The default models, prepared once in the user's cache
 demo: models ## The whole loop on real input, on this machine (ARGS=--quick: no language model)
 	.venv/bin/afterpass demo $(ARGS)
 
+# Two at a time, a file staying together: most of them wait for processes of ours to start.
 test: models ## All tests but those with a target of their own
-	$(PYTEST) -m "not kill and not faults and not server and not engine and not slow and not triton and not gpu" $(ARGS)
+	$(PYTEST) -n 2 --dist loadfile -m "not kill and not faults and not server and not engine and not slow and not triton and not gpu" $(ARGS)
 
 lint: env ## ruff: lint and format
 	.venv/bin/ruff check .
