@@ -24,7 +24,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from ..core import failpoints
 from ..core.keys import new_id
 from ..core.paths import Home
-from .ledger_file import LedgerFile, in_memory
+from .ledger_file import LedgerFile
+from .ledger_open import in_memory
 from .ledger_pages import Reading
 from .spool_writer import private_folder, sync_folder
 from .sqlfiles import sql

@@ -12,7 +12,7 @@ from ..core.keys import parse_reference
 from ..core.paths import Home
 from .export import Manifest, read_manifest
 from .ledger import Ledger
-from .ledger_file import in_memory
+from .ledger_open import in_memory
 from .ledger_pages import BATCH_ROWS, NO_LIMIT
 from .results import Result, SummaryRow, VerdictRow, summary_row, verdict_row
 from .sqlfiles import sql

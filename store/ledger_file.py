@@ -1,17 +1,13 @@
 """The DuckDB file: opened with patience, migrated, written in transactions that are known to have ended.
 
-DuckDB lets one process write and, meanwhile, no other read. So whoever holds the file is waited for with
-back-off and then named. Three things would corrupt or mislead silently and are refused by name instead:
-using a connection that was inherited through fork, writing to a file that was replaced underneath, and taking
-a file of another program for ours.
+DuckDB lets one process write and, meanwhile, no other read: `ledger_open` waits for it. Three things would
+corrupt or mislead silently and are refused by name instead: using a connection that was inherited through
+fork, writing to a file that was replaced underneath, and taking a file of another program for ours.
 """
 
 from __future__ import annotations
 
 import os
-import random
-import re
-import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -20,8 +16,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
 from ..core import failpoints
-from ..core.errors import LedgerBusy, LedgerMissing, LedgerNewer, NotALedger, StoreError
+from ..core.errors import StoreError
 from ..core.keys import new_id
+from .ledger_open import connect, create, is_disk_trouble, named, patiently, prepare
 from .ledger_schema import migrate
 
 if TYPE_CHECKING:
@@ -30,10 +27,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-MEMORY = "1GB"
-"""What DuckDB may hold in memory; beyond it, it spills into a folder beside the ledger."""
-
-_HOLDER = re.compile(r"\(PID (\d+)\)")
 _open: weakref.WeakSet[LedgerFile] = weakref.WeakSet()
 _inherited: set[Path] = set()
 
@@ -79,7 +72,7 @@ class LedgerFile:
         if not read_only:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             if not self.path.exists():
-                _create(self.path)
+                create(self.path)
         self._connect()
 
     # ------------------------------------------------------------------------------ open and close
@@ -88,7 +81,7 @@ class LedgerFile:
         failpoints.hit("ledger.open")
         while True:
             self._inode = _inode(self.path)
-            opened = _patiently(lambda: _connect(self.path, self.read_only), self.path, self.timeout)
+            opened = patiently(lambda: connect(self.path, self.read_only), self.path, self.timeout)
             if _inode(self.path) == self._inode:
                 break
             opened.close()  # replaced after it was found and before it was locked: this is the old one
@@ -96,7 +89,7 @@ class LedgerFile:
         _open.add(self)
         failpoints.hit("ledger.opened")
         try:
-            with _named(self.path):
+            with named(self.path):
                 migrate(opened, self.path, self.read_only)
         except BaseException:
             self.close()
@@ -159,10 +152,10 @@ class LedgerFile:
         """A second connection to the same file, for a result that is read while others are asked for."""
         cursor = self.connection.cursor()
         try:
-            _prepare(cursor)
+            prepare(cursor)
             for name, table in tables.items():
                 cursor.register(name, table)
-            with _named(self.path):
+            with named(self.path):
                 yield cursor
         finally:
             cursor.close()
@@ -174,7 +167,7 @@ class LedgerFile:
 
     def _reading(self) -> AbstractContextManager[None]:
         """What goes wrong within a transaction is told by `transact`, else here."""
-        return nullcontext() if self._depth else _named(self.path)
+        return nullcontext() if self._depth else named(self.path)
 
     def stream(
         self, query: str, parameters: Mapping[str, Any] | None = None, *, rows: int = 10_000
@@ -218,7 +211,7 @@ class LedgerFile:
         except BaseException as error:
             with suppress(Exception):
                 connection.execute("ROLLBACK")
-            if _is_disk_trouble(error):
+            if is_disk_trouble(error):
                 raise self._failed(error) from error
             raise
         finally:
@@ -254,162 +247,6 @@ class LedgerFile:
             f"{self.path} was replaced or removed while it was open; nothing was written",
             hint="close this ledger and open it again",
         )
-
-
-def _is_disk_trouble(error: BaseException) -> bool:
-    import duckdb
-
-    told = (
-        duckdb.IOException,
-        duckdb.FatalException,
-        duckdb.InternalException,
-        duckdb.OutOfMemoryException,
-        duckdb.SerializationException,
-    )
-    # A checksum that does not hold has no class of its own.
-    return isinstance(error, told) or (isinstance(error, duckdb.Error) and "Corrupt" in str(error))
-
-
-@contextmanager
-def _named(path: Path) -> Iterator[None]:
-    """Say of a disk that is full or a file that is damaged which one it is."""
-    try:
-        yield
-    except Exception as error:
-        if not _is_disk_trouble(error):
-            raise
-        raise StoreError(
-            f"{path} cannot be used: {error}",
-            hint="see to the room and the health of the disk; `afterpass restore` brings a backup back",
-        ) from error
-
-
-# ---------------------------------------------------------------------------------------- opening
-
-
-def _connect(path: Path, read_only: bool) -> duckdb.DuckDBPyConnection:
-    import duckdb
-
-    connection = duckdb.connect(
-        str(path),
-        read_only=read_only,
-        config={
-            "threads": str(min(4, os.cpu_count() or 1)),
-            "memory_limit": MEMORY,
-            "autoinstall_known_extensions": "false",
-            "autoload_known_extensions": "false",
-        },
-    )
-    _prepare(connection)
-    return connection
-
-
-def in_memory() -> duckdb.DuckDBPyConnection:
-    """A database of its own, set as the ledger's connections are."""
-    return _connect(Path(":memory:"), False)
-
-
-def attach(connection: duckdb.DuckDBPyConnection, path: Path, timeout: float) -> None:
-    """Attach the ledger at `path` as `base`, for reading.
-
-    Raises:
-        LedgerBusy: a process that writes holds it. StoreError: as when it is opened.
-    """
-    quoted = str(path).replace("'", "''")
-    _patiently(lambda: connection.execute(f"ATTACH '{quoted}' AS base (READ_ONLY)"), path, timeout)
-
-
-def _prepare(connection: duckdb.DuckDBPyConnection) -> None:
-    for setting in ("TimeZone = 'UTC'", "enable_progress_bar = false", "arrow_lossless_conversion = true"):
-        connection.execute(f"SET {setting}")
-
-
-def _create(path: Path) -> None:
-    """Write an empty ledger aside and link it into place, so that nobody ever meets half a one."""
-    aside = path.with_name(f".{path.name}.{os.getpid()}.{new_id().hex[-8:]}.new")
-    failpoints.hit("ledger.create")
-    try:
-        with _named(path):
-            connection = _connect(aside, False)
-            try:
-                migrate(connection, aside, False)
-            finally:
-                connection.close()
-        failpoints.hit("ledger.created")
-        with suppress(FileExistsError):  # somebody else was quicker: theirs is as good
-            os.link(aside, path)
-        failpoints.hit("ledger.linked")
-    finally:
-        for left in (aside, aside.with_name(aside.name + ".wal")):
-            left.unlink(missing_ok=True)
-
-
-def _patiently(connect: Callable[[], T], path: Path, timeout: float) -> T:
-    """Call `connect` until it succeeds, backing off from 10 ms to 1 s while somebody else holds the file."""
-    import duckdb
-
-    give_up = time.monotonic() + timeout
-    pause = 0.01
-    while True:
-        try:
-            return connect()
-        except duckdb.ConnectionException as error:
-            # This very process has it open the other way (reading, writing).
-            busy: StoreError | LedgerBusy = LedgerBusy(
-                f"{path} is open in this process already (PID {os.getpid()}), read-only or not",
-                hint="close that one first",
-            )
-            cause: Exception = error
-        except duckdb.Error as error:
-            if "Could not set lock" not in str(error):
-                raise _unusable(path, str(error)) from error
-            busy, cause = _busy(path, str(error)), error
-        if time.monotonic() >= give_up:
-            raise busy from cause
-        time.sleep(pause * random.uniform(0.5, 1.0))
-        pause = min(1.0, pause * 2)
-
-
-def _unusable(path: Path, message: str) -> StoreError:
-    try:
-        with path.open("rb") as file:
-            magic = file.read(12)[8:]
-    except FileNotFoundError:
-        return LedgerMissing(
-            f"there is no ledger at {path}",
-            hint="it comes with the first `afterpass sweep` or `afterpass import`",
-        )
-    except OSError as error:
-        return StoreError(f"{path} cannot be read: {error.strerror}", hint="see to its owner and permissions")
-    if magic != b"DUCK":
-        return NotALedger(
-            f"{path} is not a DuckDB database", hint="move that file away, or name another home"
-        )
-    if "version" in message.lower():
-        return LedgerNewer(
-            f"{path} was written by another DuckDB: {message}", hint="upgrade duckdb in this environment"
-        )
-    return StoreError(f"{path} cannot be opened: {message}", hint="see `afterpass doctor`")
-
-
-def _busy(path: Path, message: str) -> LedgerBusy:
-    held = _HOLDER.search(message)
-    who = f"process {held[1]}{_command_of(held[1])}" if held else "another process"
-    return LedgerBusy(
-        f"{path} is held by {who}",
-        hint="wait for it or close it; `afterpass verdicts` reads the export meanwhile",
-    )
-
-
-def _command_of(pid: str) -> str:
-    """What that process runs, where the system says so."""
-    try:
-        words = (
-            Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").split()
-        )
-    except OSError:
-        return ""
-    return f" ({' '.join(words)[:60]})"
 
 
 def _inode(path: Path) -> tuple[int, int] | None:

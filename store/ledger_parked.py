@@ -19,7 +19,8 @@ from ..core.types import Selection
 from . import ledger_commit
 from .ledger import Ledger
 from .ledger_commit import Commit
-from .ledger_file import LedgerFile, attach, in_memory
+from .ledger_file import LedgerFile
+from .ledger_open import attach, in_memory
 from .ledger_values import Reopen
 from .outbox import Damaged, Outbox, commit_id, load
 from .sqlfiles import sql
