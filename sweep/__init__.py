@@ -7,16 +7,17 @@ if TYPE_CHECKING:
     from .forecast import Plan, plan
     from .options import SweepOptions
     from .run import sweep
-    from .verify import Verification, verify
+    from .verification import Verification
+    from .verifying import verify
 
 _HOMES = {
     "Account": "account",
     "Plan": "forecast",
     "SweepOptions": "options",
-    "Verification": "verify",
+    "Verification": "verification",
     "plan": "forecast",
     "sweep": "run",
-    "verify": "verify",
+    "verify": "verifying",
 }
 
 __all__ = ["Account", "Plan", "SweepOptions", "Verification", "plan", "sweep", "verify"]
