@@ -13,13 +13,16 @@ def padded(length: int, multiple: int) -> int:
     return -(-length // multiple) * multiple
 
 
-def plan(lengths: Sequence[int], budget: int, multiple: int = 8) -> list[tuple[int, list[int]]]:
+def plan(
+    lengths: Sequence[int], budget: int, multiple: int = 8, most: int | None = None
+) -> list[tuple[int, list[int]]]:
     """Group rows of like length.
 
     Args:
         lengths: tokens of each row.
         budget: rows times width of a batch at most; a row that is longer alone makes a batch alone.
         multiple: widths are multiples of it.
+        most: rows of a batch; None for as many as the budget takes.
 
     Returns:
         (width, indices into `lengths`) of each batch, the widest first, so that a lack of memory shows at
@@ -30,7 +33,7 @@ def plan(lengths: Sequence[int], budget: int, multiple: int = 8) -> list[tuple[i
     rows: list[int] = []
     width = 0
     for index in order:
-        if rows and (len(rows) + 1) * width > budget:
+        if rows and ((len(rows) + 1) * width > budget or len(rows) == most):
             batches.append((width, rows))
             rows = []
         if not rows:

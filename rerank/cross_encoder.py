@@ -17,9 +17,8 @@ from typing import Any
 from ..core.errors import EngineError
 from ..core.types import Pair, Score
 from . import batches
-from .backends import Backend
-from .encoding import Encoding
 from .reading import Job, Reader
+from .runner import Planned, Row, Runner
 
 _ROWS = 1024
 _CHARACTERS = 8_000_000
@@ -27,12 +26,9 @@ _READ_AT_ONCE = 64
 _READ_CHARACTERS = 400_000
 _LOST = 64
 
-Row = tuple[Job, int]
-"""A job and the number of its chunk."""
-
 
 class CrossEncoder:
-    """`core.seams.Scorer` over any backend and any kind of model.
+    """`core.seams.Scorer` over any runner and any kind of model.
 
     Args:
         batch_tokens: padded tokens of a batch at most.
@@ -41,16 +37,14 @@ class CrossEncoder:
 
     def __init__(
         self,
-        backend: Backend,
-        encoding: Encoding,
+        runner: Runner,
         reader: Reader,
         *,
         key: str,
         batch_tokens: int,
         details: Mapping[str, Any] | None = None,
     ) -> None:
-        self._backend = backend
-        self._encoding = encoding
+        self._runner = runner
         self._reader = reader
         self._key = key
         self._budget = batch_tokens
@@ -61,9 +55,8 @@ class CrossEncoder:
         self._characters = 0
         self._rows: list[Row] = []
         self._tokens = 0
-        self._planned: deque[tuple[int, list[Row]]] = deque()
+        self._planned: deque[Planned] = deque()
         self._failures = 0  # rows in a row that failed even alone
-        self._model_seconds = 0.0
         self._seen = {"rows": 0, "tokens": 0, "padded": 0, "batches": 0}
 
         self._inbox: queue.SimpleQueue[Pair | None] = queue.SimpleQueue()
@@ -102,7 +95,7 @@ class CrossEncoder:
         if not self._planned:
             self._plan()
         if self._planned:
-            count = min(len(self._planned), self._backend.parallel)
+            count = min(len(self._planned), self._runner.parallel)
             for job in self._run([self._planned.popleft() for _ in range(count)]):
                 done.append(job.score())
                 self._characters -= len(job.pair.text)
@@ -114,14 +107,13 @@ class CrossEncoder:
         seen = self._seen
         return {
             **self._details,
-            **self._backend.about(),
+            **self._runner.about(),
             "key": self._key,
             "batch_tokens": self._budget,
             "rows": seen["rows"],
             "batches": seen["batches"],
             "tokens": seen["tokens"],
             "padding_share": round(1 - seen["tokens"] / seen["padded"], 4) if seen["padded"] else 0.0,
-            "model_seconds": round(self._model_seconds, 3),
         }
 
     def close(self) -> None:
@@ -130,7 +122,7 @@ class CrossEncoder:
             self._closed.set()
             self._inbox.put(None)
             self._thread.join(timeout=10)
-            self._backend.close()
+            self._runner.close()
 
     @property
     def _window_full(self) -> bool:
@@ -162,20 +154,22 @@ class CrossEncoder:
     def _length(self, row: Row) -> int:
         job, chunk = row
         start, end = job.read[chunk]
-        return end - start + len(job.query) + self._encoding.specials
+        return end - start + len(job.query) + self._runner.specials
 
     def _plan(self) -> None:
         rows = self._rows
         lengths = [self._length(row) for row in rows]
-        for width, chosen in batches.plan(lengths, self._budget, self._backend.multiple):
+        for width, chosen in batches.plan(
+            lengths, self._budget, self._runner.multiple, self._runner.most_rows
+        ):
             self._planned.append((width, [rows[index] for index in chosen]))
         self._rows, self._tokens = [], 0
 
-    def _run(self, planned: Sequence[tuple[int, list[Row]]]) -> list[Job]:
+    def _run(self, planned: Sequence[Planned]) -> list[Job]:
         """Give batches to the model; the jobs that this finished."""
         finished: list[Job] = []
         try:
-            results = self._logits(planned)
+            results = self._runner.logits(planned)
         except EngineError:  # the engine itself is gone, whatever the rows
             raise
         except Exception:
@@ -207,8 +201,8 @@ class CrossEncoder:
         finished: list[Job] = []
         for row in rows:
             try:
-                width = batches.padded(self._length(row), self._backend.multiple)
-                logit = float(self._logits([(width, [row])])[0][0])
+                width = batches.padded(self._length(row), self._runner.multiple)
+                logit = float(self._runner.logits([(width, [row])])[0][0])
                 error = None if math.isfinite(logit) else "logit_not_finite"
             except EngineError:
                 raise
@@ -223,17 +217,6 @@ class CrossEncoder:
                     ) from failure
             finished += _done(row, None if error else logit, error)
         return finished
-
-    def _logits(self, planned: Sequence[tuple[int, list[Row]]]) -> Sequence[Any]:
-        arrays = []
-        for width, rows in planned:
-            texts = [job.text[slice(*job.read[chunk])] for job, chunk in rows]
-            arrays.append(self._encoding.collate([job.query for job, _ in rows], texts, width))
-        started = time.perf_counter()
-        try:
-            return self._backend.run(arrays)
-        finally:
-            self._model_seconds += time.perf_counter() - started
 
     def _read(self) -> None:
         """The reading thread: whatever waits, up to 64 pairs or 400,000 characters at a time."""

@@ -24,13 +24,8 @@ Ids = NDArray[np.int32]
 Arrays = Mapping[str, NDArray[np.int64]]
 
 
-class Encoding(Protocol):
-    """How a pair is laid out."""
-
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        """The names of the arrays, in the order in which an exported model takes them."""
-        ...
+class Layout(Protocol):
+    """What stands around a pair: all that cutting texts needs to know."""
 
     @property
     def specials(self) -> int:
@@ -40,6 +35,15 @@ class Encoding(Protocol):
     @property
     def lead(self) -> str:
         """What stands before query and text when they are tokenised (a chat prompt's " ")."""
+        ...
+
+
+class Encoding(Layout, Protocol):
+    """How a pair is laid out."""
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The names of the arrays, in the order in which an exported model takes them."""
         ...
 
     def collate(self, queries: Sequence[Ids], texts: Sequence[Ids], width: int) -> Arrays:

@@ -109,6 +109,7 @@ def _cross_encoder(spec: Spec, config: ScorerConfig, cache: Path) -> Scorer:
     from . import trials
     from .cross_encoder import CrossEncoder
     from .reading import Reader
+    from .runner import Local
 
     module, tokenizer, encoding = modules.build(spec, cache)
     if config.max_length - config.query_length - encoding.specials < config.chunk_overlap + 8:
@@ -132,8 +133,7 @@ def _cross_encoder(spec: Spec, config: ScorerConfig, cache: Path) -> Scorer:
         max_chunks=config.max_chunks,
     )
     return CrossEncoder(
-        running,
-        encoding,
+        Local(running, encoding),
         reader,
         key=identity.key(spec, config, backend=way[0], dtype=way[1], cache=cache),
         batch_tokens=config.batch_tokens,

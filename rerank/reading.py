@@ -15,7 +15,7 @@ from ..core.clean import Cleaned, clean
 from ..core.types import Pair, Score
 from .chunks import Span, Tokens, choose, covered, spans, whole_characters
 from .decide import NOTHING_TO_READ
-from .encoding import Encoding, Ids
+from .encoding import Ids, Layout
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -84,7 +84,7 @@ class Reader:
     def __init__(
         self,
         tokenizer: Tokenizer,
-        encoding: Encoding,
+        layout: Layout,
         *,
         max_length: int,
         query_length: int,
@@ -92,8 +92,8 @@ class Reader:
         max_chunks: int,
     ) -> None:
         self._tokenizer = tokenizer
-        self._lead = encoding.lead
-        self._specials = encoding.specials
+        self._lead = layout.lead
+        self._specials = layout.specials
         self._max_length = max_length
         self._query_length = query_length
         self._overlap = overlap

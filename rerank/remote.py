@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,10 +18,11 @@ from ..core.errors import EngineError
 from ..core.types import Pair
 from . import identity
 from .backends.triton import Served, Triton, TritonWire
-from .cross_encoder import CrossEncoder, Row
-from .encoding import Arrays, Ids, embedded, plain
+from .cross_encoder import CrossEncoder
+from .encoding import embedded, plain
 from .kinds import Kind, Spec
 from .reading import Reader
+from .runner import Planned
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -31,91 +32,39 @@ _QUICK = 5.0
 
 
 @dataclass(frozen=True)
-class TextEncoding:
+class TextLayout:
     """Stands for the layout that the server makes: only its length counts here."""
 
-    inputs: tuple[str, ...] = ()
     specials: int = 4
     lead: str = ""
 
-    def collate(self, queries: Sequence[Ids], texts: Sequence[Ids], width: int) -> Arrays:
-        """Nothing: the server is given text."""
-        raise NotImplementedError
 
-
-class TritonBackend:
-    """What the scorer asks of an engine beside rows of text."""
-
-    name = "triton"
-    dtype = "float32"
-    parallel = 1
-    multiple = 1
-
-    def __init__(self, triton: Triton, url: str, protocol: str) -> None:
-        self.triton = triton
-        self._where = {"url": url, "protocol": protocol}
-
-    def run(self, batches: Sequence[Arrays]) -> list[Any]:
-        """Never called: the server takes texts."""
-        raise NotImplementedError
-
-    def about(self) -> dict[str, Any]:
-        """Where, what, and how often a request was sent again."""
-        served = self.triton.served
-        return {
-            "backend": "triton",
-            "device": "server",
-            "dtype": self.dtype,
-            **self._where,
-            "model_name": served.name,
-            "model_version": served.version,
-            "max_batch": served.max_batch,
-            "retries": self.triton.retries,
-        }
-
-    def close(self) -> None:
-        """Close the connection."""
-        self.triton.close()
-
-
-class RemoteCrossEncoder(CrossEncoder):
-    """`core.seams.Scorer` over a Triton server.
+class Remote:
+    """A model on a Triton server, given texts: a row is a query and a chunk of a text.
 
     Args:
-        tokenizer: the one that `reader` cuts with.
+        url, protocol: for `about`.
+        tokenizer: the one that the reader cuts with.
         query_length: tokens of a query that are sent.
     """
 
+    parallel = 1
+    multiple = 1
+
     def __init__(
-        self,
-        backend: TritonBackend,
-        tokenizer: Tokenizer,
-        reader: Reader,
-        *,
-        key: str,
-        batch_tokens: int,
-        query_length: int,
-        details: dict[str, Any] | None = None,
+        self, triton: Triton, url: str, protocol: str, tokenizer: Tokenizer, *, query_length: int
     ) -> None:
-        self._triton = backend.triton
+        self._triton = triton
+        self._where = {"url": url, "protocol": protocol}
         self._tokenizer = tokenizer
         self._query_length = query_length
         self._asked: OrderedDict[UUID, str] = OrderedDict()
-        super().__init__(backend, TextEncoding(), reader, key=key, batch_tokens=batch_tokens, details=details)
+        self._seconds = 0.0
+        self.specials = TextLayout().specials
+        self.most_rows = triton.served.max_batch
 
-    def _plan(self) -> None:
-        """As ever, and no batch of more rows than the server takes."""
-        super()._plan()
-        most = self._triton.served.max_batch
-        planned = [
-            (width, rows[start : start + most])
-            for width, rows in self._planned
-            for start in range(0, len(rows), most)
-        ]
-        self._planned.clear()
-        self._planned.extend(planned)
-
-    def _logits(self, planned: Sequence[tuple[int, list[Row]]]) -> Sequence[Any]:
+    def logits(self, planned: Sequence[Planned]) -> Sequence[Any]:
+        """See `runner.Runner`."""
         started = time.perf_counter()
         try:
             return [
@@ -126,7 +75,26 @@ class RemoteCrossEncoder(CrossEncoder):
                 for _, rows in planned
             ]
         finally:
-            self._model_seconds += time.perf_counter() - started
+            self._seconds += time.perf_counter() - started
+
+    def about(self) -> Mapping[str, Any]:
+        """Where, what, and how often a request was sent again."""
+        served = self._triton.served
+        return {
+            "backend": "triton",
+            "device": "server",
+            "dtype": "float32",
+            **self._where,
+            "model_name": served.name,
+            "model_version": served.version,
+            "max_batch": served.max_batch,
+            "retries": self._triton.retries,
+            "model_seconds": round(self._seconds, 3),
+        }
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._triton.close()
 
     def _query(self, pair: Pair) -> str:
         """The query's text as far as its budget reaches."""
@@ -154,25 +122,23 @@ def key(spec: Spec, config: ScorerConfig) -> str | None:
     return _key(spec, config, triton.served.version)
 
 
-def load(spec: Spec, config: ScorerConfig, cache: Path) -> RemoteCrossEncoder:
+def load(spec: Spec, config: ScorerConfig, cache: Path) -> CrossEncoder:
     """A scorer on a server. Raises EngineError where the server or the model is not there."""
     triton = _connect(config, config.timeout.total_seconds())
     tokenizer = _tokenizer(spec, cache)
     reader = Reader(
         tokenizer,
-        TextEncoding(),
+        TextLayout(),
         max_length=config.max_length,
         query_length=config.query_length,
         overlap=config.chunk_overlap,
         max_chunks=config.max_chunks,
     )
-    return RemoteCrossEncoder(
-        TritonBackend(triton, str(config.url), config.protocol),
-        tokenizer,
+    return CrossEncoder(
+        Remote(triton, str(config.url), config.protocol, tokenizer, query_length=config.query_length),
         reader,
         key=_key(spec, config, triton.served.version, cache),
         batch_tokens=config.batch_tokens,
-        query_length=config.query_length,
         details={"model": config.model, "kind": "triton", "revision": _at(triton.served)},
     )
 

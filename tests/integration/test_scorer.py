@@ -22,6 +22,7 @@ from afterpass.rerank import embedded, encoding
 from afterpass.rerank.cross_encoder import CrossEncoder
 from afterpass.rerank.encoding import Arrays
 from afterpass.rerank.reading import Reader
+from afterpass.rerank.runner import Local
 
 QUERY = "kill a child process that takes too long"
 LONG = {
@@ -220,7 +221,7 @@ class Poisoned:
 def poisoned(**how: int) -> CrossEncoder:
     tokenizer, layout = encoding.embedded(embedded.prepare(cache_folder()))
     reader = Reader(tokenizer, layout, max_length=64, query_length=16, overlap=8, max_chunks=4)
-    return CrossEncoder(Poisoned(**how), layout, reader, key="test", batch_tokens=256)
+    return CrossEncoder(Local(Poisoned(**how), layout), reader, key="test", batch_tokens=256)
 
 
 def word_id(word: str) -> int:

@@ -18,8 +18,9 @@ from afterpass.core.config import ScorerConfig
 from afterpass.core.errors import EngineError
 from afterpass.core.types import Pair, Score
 from afterpass.rerank.backends.triton import Refused, Triton, passing, understand
+from afterpass.rerank.cross_encoder import CrossEncoder
 from afterpass.rerank.reading import Reader
-from afterpass.rerank.remote import RemoteCrossEncoder, TextEncoding, TritonBackend
+from afterpass.rerank.remote import Remote, TextLayout
 
 METADATA: dict[str, Any] = {
     "versions": ["2", "10"],
@@ -73,17 +74,15 @@ def client(server: Server, waits: list[float] | None = None) -> Triton:
     return Triton(server, "127.0.0.1:1", "m", sleep=(waits if waits is not None else []).append)
 
 
-def scorer(server: Server, *, max_length: int = 64) -> RemoteCrossEncoder:
+def scorer(server: Server, *, max_length: int = 64) -> CrossEncoder:
     tokenizer = Tokenizer(WordLevel({"[UNK]": 0}, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = Whitespace()
-    reader = Reader(
-        tokenizer, TextEncoding(), max_length=max_length, query_length=4, overlap=4, max_chunks=50
-    )
-    backend = TritonBackend(client(server), "127.0.0.1:1", "http")
-    return RemoteCrossEncoder(backend, tokenizer, reader, key="k", batch_tokens=1024, query_length=4)
+    reader = Reader(tokenizer, TextLayout(), max_length=max_length, query_length=4, overlap=4, max_chunks=50)
+    remote = Remote(client(server), "127.0.0.1:1", "http", tokenizer, query_length=4)
+    return CrossEncoder(remote, reader, key="k", batch_tokens=1024)
 
 
-def scores(running: RemoteCrossEncoder, *texts: str, query: str = "what is it") -> list[Score]:
+def scores(running: CrossEncoder, *texts: str, query: str = "what is it") -> list[Score]:
     for number, text in enumerate(texts):
         running.submit(Pair(UUID(int=1), UUID(int=number), query, text))
     found: list[Score] = []
