@@ -1,7 +1,8 @@
 """Make `.venv-triton`: a real Triton server and its client, for `make test-triton` alone.
 
 The server comes from the package nvidia-pytriton and is never imported, so neither it nor the client brings
-what it depends on: its Python models run on `.venv`'s packages, and so does the client.
+what it depends on: its Python models run on `.venv`'s packages, and so does the client. Only numpy is older:
+this server's Python backend was built for numpy 1 and reads every array of numpy 2 as its first element.
 """
 
 from __future__ import annotations
@@ -25,9 +26,12 @@ CLIENT = [
 ]
 
 
+MODEL = ["numpy==1.26.4"]
+
+
 def main() -> None:
     stamp = VENV / ".stamp"
-    wanted = hashlib.sha256(f"{SERVER} {CLIENT} {sys.version} {VENV}".encode()).hexdigest()
+    wanted = hashlib.sha256(f"{SERVER} {CLIENT} {MODEL} {sys.version} {VENV}".encode()).hexdigest()
     if stamp.is_file() and stamp.read_text() == wanted:
         return
     print(f"triton: installing {SERVER[0]} and tritonclient into {VENV.name} (about a minute)", flush=True)
@@ -35,6 +39,7 @@ def main() -> None:
     pip = [VENV / "bin" / "python", "-m", "pip", "install", "-q", "--no-deps", "--disable-pip-version-check"]
     subprocess.run([*pip, *SERVER], check=True)
     subprocess.run([*pip, "--target", VENV / "client", *CLIENT], check=True)
+    subprocess.run([*pip, "--target", VENV / "model", *MODEL], check=True)
     stamp.write_text(wanted)
 
 

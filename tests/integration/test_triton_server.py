@@ -66,7 +66,7 @@ class Server:
 
     def start(self) -> None:
         """Start it, bound to loopback, and wait until the model is ready."""
-        packages = f"{self.folder / 'source'}:{sysconfig.get_path('purelib')}"
+        packages = f"{self.folder / 'source'}:{VENV / 'model'}:{sysconfig.get_path('purelib')}"
         with (self.folder / "server.log").open("wb") as log:
             self._process = subprocess.Popen(
                 [

@@ -24,6 +24,7 @@ class TritonPythonModel:
 
     def initialize(self, args: dict[str, str]) -> None:
         """Load the scorer that the parameters name."""
+        _check_numpy()
         parameters = json.loads(args["model_config"])["parameters"]
         settings = {name: value["string_value"] for name, value in parameters.items()}
         self._scorer = rerank.load(ScorerConfig.model_validate(settings))
@@ -58,6 +59,16 @@ class TritonPythonModel:
                 value = score.logit if score.logit is not None else str(score.error)
                 found[score.text_hash.int] = value
         return found
+
+
+def _check_numpy() -> None:
+    """A backend built for numpy 1 misreads arrays of numpy 2: every element as the first, or worse."""
+    sent = np.arange(4, dtype=np.uint8)
+    if not np.array_equal(pb_utils.Tensor("X", sent).as_numpy(), sent):
+        raise RuntimeError(
+            f"this Triton's Python backend cannot read arrays of numpy {np.__version__}: "
+            "put numpy 1.26 first on PYTHONPATH"
+        )
 
 
 def _column(request: Any, name: str) -> list[str]:
