@@ -11,6 +11,7 @@ from .options import (
     HomeOption,
     JsonOption,
     NamespaceOption,
+    YesOption,
     examples,
     home_at,
     load_config,
@@ -56,9 +57,7 @@ def erase(
     wait: Annotated[
         str, typer.Option("--wait", help="How long agents get to seal the segments that they write.")
     ] = "10s",
-    yes: Annotated[
-        bool, typer.Option("--yes", help="Really; without it, only what would go is shown.")
-    ] = False,
+    yes: YesOption = False,
     json: JsonOption = False,
     home: HomeOption = None,
     config: ConfigOption = None,

@@ -39,6 +39,7 @@ ConfigOption = Annotated[
         rich_help_panel=_WHERE,
     ),
 ]
+YesOption = Annotated[bool, typer.Option("--yes", help="Really; without it, only what would go is shown.")]
 JsonOption = Annotated[bool, typer.Option("--json", help='One JSON document on one line, with "version": 1.')]
 GroupOption = Annotated[
     str | None,

@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .options import ConfigOption, HomeOption, JsonOption, examples, home_at, load_config, parse_duration
+from .options import (
+    ConfigOption,
+    HomeOption,
+    JsonOption,
+    YesOption,
+    examples,
+    home_at,
+    load_config,
+    parse_duration,
+)
 from .output import emit, facts, note, size, table
 
 if TYPE_CHECKING:
@@ -36,9 +45,7 @@ def prune(
     keep_verdicts: Annotated[
         bool, typer.Option("--keep-verdicts", help="Only texts go; verdicts and summaries stay readable.")
     ] = False,
-    yes: Annotated[
-        bool, typer.Option("--yes", help="Really; without it, only what would go is shown.")
-    ] = False,
+    yes: YesOption = False,
     json: JsonOption = False,
     home: HomeOption = None,
     config: ConfigOption = None,
