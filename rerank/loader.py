@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..core.config import ScorerConfig
-from ..core.errors import ConfigError, EngineMissing, ModelNotFound
+from ..core.errors import ConfigError, EngineError, EngineMissing, ModelNotFound
 from ..core.paths import cache_folder
 from . import choice, identity
 from .choice import Choice
@@ -111,7 +112,15 @@ def _cross_encoder(spec: Spec, config: ScorerConfig, cache: Path) -> Scorer:
     from .reading import Reader
     from .runner import Local
 
-    module, tokenizer, encoding = modules.build(spec, cache)
+    # From here on the revision is what the weights had when they were read: files may change at any time.
+    read = replace(spec, revision=identity.revision(spec, cache))
+    module, tokenizer, encoding = modules.build(read, cache)
+    if identity.revision(spec, cache) != read.revision:
+        raise EngineError(
+            f"the files of {config.model!r} changed while it was being loaded",
+            hint="call it again when they are all there",
+        )
+    spec = read
     if config.max_length - config.query_length - encoding.specials < config.chunk_overlap + 8:
         raise ConfigError(
             f"{config.model} spends {encoding.specials} tokens on its prompt: max_length = "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,11 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, 
 
 from afterpass import rerank
 from afterpass.core.config import ScorerConfig
-from afterpass.core.errors import ConfigError
+from afterpass.core.errors import ConfigError, EngineError
 from afterpass.core.keys import content_hash
 from afterpass.core.paths import cache_folder
 from afterpass.core.types import Pair, Score
-from afterpass.rerank import embedded
+from afterpass.rerank import embedded, modules
 
 QUERY = "how to kill a child process"
 TEXTS = ["subprocess.run with a timeout", "bananas are yellow", "日本語 🧵 café", "one " * 30]
@@ -194,3 +195,23 @@ def test_byte_level_chunks_read_back(folders: dict[str, Path]) -> None:
 def test_a_prompt_that_leaves_no_room_is_refused(folders: dict[str, Path]) -> None:
     with pytest.raises(ConfigError, match="max_length"):
         rerank.load(config(folders["Qwen3-Reranker-tiny"], max_length=200))
+
+
+def test_a_model_replaced_while_it_is_read_is_refused(
+    folders: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the old weights' scores and exports would be kept under the new ones' name."""
+    folder = tmp_path / "bert"
+    shutil.copytree(folders["bert"], folder)
+    build = modules.build
+
+    def slow(*given: Any) -> Any:
+        built = build(*given)
+        save_bert(folder, ["LABEL_0"])
+        return built
+
+    monkeypatch.setattr(modules, "build", slow)
+    with pytest.raises(EngineError, match="changed while"):
+        rerank.load(config(folder))
+    monkeypatch.undo()
+    rerank.load(config(folder)).close()
