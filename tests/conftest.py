@@ -47,6 +47,21 @@ def traces() -> Path:
     return folder
 
 
+@pytest.fixture(scope="session")
+def no_models() -> str:
+    """A configuration that scores by words and quotes instead of summarising: nothing to load."""
+    return """
+[rerank.models.words]
+model = "lexical"
+[summarize.models.quotes]
+model = "extractive"
+[policy.default.rerank]
+model = "words"
+[policy.default.summarize]
+model = "quotes"
+"""
+
+
 @dataclass(frozen=True)
 class Ran:
     """How a command ended and what it said."""

@@ -12,22 +12,11 @@ import pytest
 
 from afterpass.core.paths import Home
 
-NO_MODELS = """
-[rerank.models.words]
-model = "lexical"
-[summarize.models.quotes]
-model = "extractive"
-[policy.default.rerank]
-model = "words"
-[policy.default.summarize]
-model = "quotes"
-"""
-
 
 @pytest.fixture
-def used(home: Home, run: Callable[..., Any], tmp_path: Path) -> str:
+def used(home: Home, run: Callable[..., Any], tmp_path: Path, no_models: str) -> str:
     """A home that was swept; returns a text of user 42's that is in it."""
-    home.config.write_text(NO_MODELS)
+    home.config.write_text(no_models)
     hidden = "the secret is " + secrets.token_urlsafe(3000)
     rows = [
         {"text": hidden, "query": "what is the secret?", "run": "a", "user": 42},

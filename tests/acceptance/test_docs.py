@@ -35,16 +35,6 @@ import duckdb, sys
 from afterpass import Home
 print(duckdb.connect(str(Home.at().ledger), read_only=True).sql(sys.argv[1]))
 """
-NO_MODELS = """
-[rerank.models.words]
-model = "lexical"
-[summarize.models.quotes]
-model = "extractive"
-[policy.default.rerank]
-model = "words"
-[policy.default.summarize]
-model = "quotes"
-"""
 
 
 def blocks(page: Path, *kinds: str) -> list[tuple[str, str]]:
@@ -147,7 +137,7 @@ def test_the_commands_shown_exist() -> None:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Path:
+def place(tmp_path: Path, no_models: str) -> Path:
     """A folder with what the pages speak of: results of an agent, a configuration without models."""
     questions = {
         "How is a child process stopped?": ["Popen.kill() stops the child.", "time.sleep() suspends."],
@@ -155,7 +145,7 @@ def place(tmp_path: Path) -> Path:
     }
     rows = [{"question": query, "output": text} for query, texts in questions.items() for text in texts]
     (tmp_path / "results.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (tmp_path / "no-models.toml").write_text(NO_MODELS)
+    (tmp_path / "no-models.toml").write_text(no_models)
     return tmp_path
 
 
