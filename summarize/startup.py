@@ -15,8 +15,9 @@ from ..core import machine
 from ..core.config import SummarizerConfig
 from . import models, sizing
 
-COMPILE_FROM = 2000
-"""Prompts from which compiling pays: it starts later and writes faster (see docs/summaries.md)."""
+COMPILE_FROM = 1000
+"""Prompts from which compiling pays: it starts later and writes faster (benchmarks/startup.py measures both,
+docs/summaries.md has the figures)."""
 _SMALLEST = 8
 
 
