@@ -86,9 +86,12 @@ class Tree:
         self._budget = budget
         self._item_seq = item_seq
         self._width = width_of([piece.text for piece in pieces[:50]])
+        policy = setting.policy
         self._few = setting.at_once if setting.own is None else None
+        # Somebody who wrote the map template and not the note's means that one to be asked.
+        self._by_itself = self._few == 1 and (policy.map is None or policy.note is not None)
         # Each prompt makes a point at least; twice as many as are shown are enough, as some fail the check.
-        enough = setting.policy.max_points * (1 if setting.policy.min_support is None else 2)
+        enough = policy.max_points * (1 if policy.min_support is None else 2)
         asked = pieces if self._few is None else pieces[: enough * self._few]
         self._pieces = list(asked)
         if len(asked) < len(pieces):
@@ -197,7 +200,7 @@ class Tree:
                 max_tokens=policy.max_tokens,
                 own=own is not None,
                 parts=below if notes else None,
-                note=not notes and self._few == 1,
+                note=not notes and self._by_itself,
             )
             sources = {one: note.items for one, note in zip(ids, part, strict=True)}
             self._waiting[prompt.id] = _Asked(prompt, self.level, number, sources, schema, own is not None)

@@ -137,6 +137,17 @@ def test_an_error_or_an_empty_reply_is_the_groups_error(group_of) -> None:
         assert summary.text == ""
 
 
+def test_one_passage_at_a_time_is_asked_without_the_question_unless_the_map_template_is_the_policys(
+    group_of,
+) -> None:
+    group, kept = group_of(*TEXTS, query="Which lake is deepest?")
+    for own, asked in (({}, False), ({"map": "{{ query }} {{ passages | join }}"}, True)):
+        prompts = GroupJob(group, kept, SummarizePolicy(**own), COUNT, 8192, 1).start()
+        assert len(prompts) == len(kept)
+        for prompt in prompts:
+            assert ("deepest" in prompt.messages[-1]["content"]) == asked
+
+
 def test_map_reduce_as_deep_as_needed_with_every_level_named(group_of) -> None:
     group, kept = group_of(*(f"Passage {number} says thing {number}. " * 20 for number in range(120)))
     policy = SummarizePolicy(input_tokens=10**6, max_tokens=256, max_points=2)
