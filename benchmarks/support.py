@@ -23,6 +23,7 @@ import json
 import random
 import re
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ from afterpass.core import keys
 from afterpass.core.config import ScorerConfig, SummarizePolicy, SummarizerConfig
 from afterpass.core.types import DueGroup, KeptItem, Pair, Prompt, Reply, Score
 from afterpass.summarize.facts import unsourced
+from afterpass.sweep.engine_process import EngineProcess
 
 POINTS: tuple[tuple[str, str], ...] = (
     ("shutil.rmtree", "rmtree deletes a directory and everything below it."),
@@ -311,19 +313,21 @@ def job_of(
 def asked(config: SummarizerConfig, jobs: Sequence[summarize.GroupJob]) -> list[tuple[Prompt, Reply]]:
     """Bring jobs to their end with one engine; all that was asked, and what was said."""
     owner = {prompt.id: (job, prompt) for job in jobs for prompt in job.start()}
-    todo = [prompt for _, prompt in owner.values()]
-    engine = summarize.load(config, prompts=len(todo))
     said: list[tuple[Prompt, Reply]] = []
-    while todo or engine.pending:
-        while todo and engine.room:
-            engine.submit(todo.pop(0))
-        for reply in engine.step():
-            job, prompt = owner[reply.id]
-            said.append((prompt, reply))
-            following = job.feed(reply)
-            owner.update({one.id: (job, one) for one in following})
-            todo += following
-    engine.close()
+    with tempfile.TemporaryDirectory() as folder:
+        # In a process of its own, as in a sweep: vLLM and a loaded cross-encoder do not agree in one.
+        engine: EngineProcess[Prompt, Reply] = EngineProcess(
+            "summarizer", config, log=Path(folder) / "engine.log", extra={"prompts": len(owner)}
+        )
+        with engine:
+            engine.submit([prompt for _, prompt in owner.values()])
+            while engine.outstanding:
+                for reply in engine.poll():
+                    job, prompt = owner[reply.id]
+                    said.append((prompt, reply))
+                    following = job.feed(reply)
+                    owner.update({one.id: (job, one) for one in following})
+                    engine.submit(following)
     return said
 
 
