@@ -32,8 +32,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from importlib.util import find_spec
 from itertools import groupby
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -222,15 +224,25 @@ def with_rerankers(folder: Path) -> Callable[[Sequence[Asked]], None]:
 
 
 def with_vllm(folder: Path) -> Callable[[Sequence[Asked]], None]:
-    """vLLM's pooling `score` over all pairs at once."""
+    """vLLM's pooling `score` over all pairs at once, in a process of its own: it does not start beside what
+    is loaded here."""
+    pool = ProcessPoolExecutor(1, get_context("spawn"), initializer=_start_vllm, initargs=(str(folder),))
+    return lambda asked: pool.submit(_score_by_vllm, list(asked)).result()
+
+
+def _start_vllm(folder: str) -> None:
+    global _engine
+    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
     from vllm import LLM
 
-    engine = LLM(str(folder), runner="pooling", dtype="float32", max_model_len=512)
+    _engine = LLM(folder, runner="pooling", dtype="float32", max_model_len=512)
 
-    def run(asked: Sequence[Asked]) -> None:
-        engine.score([query for query, _ in asked], [text for _, text in asked], use_tqdm=False)
 
-    return run
+def _score_by_vllm(asked: Sequence[Asked]) -> None:
+    _engine.score([query for query, _ in asked], [text for _, text in asked], use_tqdm=False)
+
+
+_engine: Any = None
 
 
 def main() -> None:
