@@ -1,7 +1,7 @@
 """How full the language model is kept: ours against vLLM's own calls and transformers, same prompts, one run.
 
-    python benchmarks/summarise.py --json                   # 96 prompts, five rounds, both workloads
-    python benchmarks/summarise.py --prompts 32 --rounds 1  # a quick look
+    python benchmarks/summarise.py --json                   # 48 prompts, five rounds, both workloads
+    python benchmarks/summarise.py --prompts 24 --rounds 1  # a quick look
 
 One engine serves all vLLM ways in turn (its prefix cache emptied between them), so that machine, model and
 settings are the same: `ours` (submit and step, fed as it drains), `raw` (`LLM.generate` once with all),
@@ -195,11 +195,11 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="only the last line, as JSON")
     parser.add_argument("--model", default="embedded")
     parser.add_argument("--dtype", default="auto")
-    parser.add_argument("--prompts", type=int, default=96)
-    parser.add_argument("--tokens", type=int, default=32, help="of an even reply")
+    parser.add_argument("--prompts", type=int, default=48)
+    parser.add_argument("--tokens", type=int, default=16, help="of an even reply")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--single", type=int, default=6, help="prompts that are asked one by one")
-    parser.add_argument("--in-flight", type=int, default=64)
+    parser.add_argument("--in-flight", type=int, default=24)
     parser.add_argument("--compiled", action="store_true")
     parser.add_argument("--no-transformers", action="store_true")
     parser.add_argument("--batches", type=int, nargs="+", default=[16, 32])

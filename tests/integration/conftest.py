@@ -1,8 +1,8 @@
-"""What tests of the store share: a stock of items, recorded through the spool, and a tiny judge."""
+"""What these tests share: a stock of items, recorded through the spool, a tiny judge, and the shipped one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -10,9 +10,11 @@ from uuid import UUID
 
 import pytest
 
-from afterpass.core.config import StoreConfig
+from afterpass import rerank
+from afterpass.core.config import ScorerConfig, StoreConfig
 from afterpass.core.keys import new_id
 from afterpass.core.paths import Home
+from afterpass.core.seams import Scorer
 from afterpass.core.types import Decision, DueGroup, Item, Score, Selection, Verdict
 from afterpass.store.ingest import IngestReport, ingest
 from afterpass.store.ledger import Ledger
@@ -135,3 +137,11 @@ def stock(home: Home) -> Stock:
 def item() -> Callable[..., Item]:
     """`make_item`."""
     return make_item
+
+
+@pytest.fixture(scope="module")
+def embedded_scorer() -> Iterator[Scorer]:
+    """The shipped cross-encoder, on one thread."""
+    scorer = rerank.load(ScorerConfig(model="embedded", backend="torch", threads=1))
+    yield scorer
+    scorer.close()

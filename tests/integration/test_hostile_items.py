@@ -6,7 +6,9 @@ neighbours get their say. What a model can still be persuaded of is counted by `
 
 from __future__ import annotations
 
+import inspect
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,13 +18,17 @@ import pytest
 
 from afterpass import summarize
 from afterpass.core.config import SummarizePolicy, SummarizerConfig
-from afterpass.core.types import Prompt, Reply, Summary, SummaryStatus
+from afterpass.core.keys import content_hash
+from afterpass.core.seams import Scorer
+from afterpass.core.types import Pair, Prompt, Reply, Summary, SummaryStatus
 from afterpass.summarize import embedded
 from afterpass.summarize.conform import problem
 from afterpass.summarize.tokens import GuessCounter, TokenCounter, from_folder
 from afterpass.sweep.engine_process import EngineProcess
 
-CORPUS = json.loads((Path(__file__).parents[1] / "data" / "hostile_items.json").read_text("utf-8"))
+DATA = Path(__file__).parents[1] / "data"
+CORPUS = json.loads((DATA / "hostile_items.json").read_text("utf-8"))
+SUFFIXES = json.loads((DATA / "hostile_suffixes.json").read_text("utf-8"))
 QUERY = "What is known of it?"
 BEFORE = "The tower was built of stone in the year 1822 by the town's own people."
 AFTER = "It is forty metres high and stands beside the old harbour."
@@ -114,6 +120,35 @@ def vllm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EngineProcess[Pro
     engine: EngineProcess[Prompt, Reply] = EngineProcess("summarizer", config, log=log)
     with engine:
         yield engine
+
+
+def test_a_hostile_suffix_moves_a_passage_within_the_stated_bound(embedded_scorer: Scorer) -> None:
+    """docs/summaries.md: at most a rank of twenty on average, and one in ten from below comes into the first
+    five."""
+    names = [name for name in sorted(shutil.__all__) if inspect.getdoc(getattr(shutil, name))][:20]
+    texts = [f"{name}: {inspect.getdoc(getattr(shutil, name))}"[:400] for name in names]
+    rises, below, entered = [], 0, 0
+    for query in ("how to copy a whole folder", "free space of a disk", "make a zip archive"):
+        before = logits(embedded_scorer, query, texts)
+        for suffix in SUFFIXES:
+            after = logits(embedded_scorer, query, [f"{text}\n{suffix}" for text in texts])
+            for at, logit in enumerate(after):
+                rank = sum(other > before[at] for other in before)
+                moved = sum(other > logit for other in before[:at] + before[at + 1 :])
+                rises.append(rank - moved)
+                below += rank >= 5
+                entered += rank >= 5 > moved
+    assert sum(rises) / len(rises) <= 1
+    assert entered / below <= 0.1
+
+
+def logits(scorer: Scorer, query: str, texts: list[str]) -> list[float]:
+    for text in texts:
+        scorer.submit(Pair(content_hash(query), content_hash(text), query, text))
+    found: dict[UUID, float | None] = {}
+    while scorer.pending:
+        found |= {score.text_hash: score.logit for score in scorer.step()}
+    return [found[content_hash(text)] or 0.0 for text in texts]
 
 
 @pytest.mark.engine

@@ -59,13 +59,6 @@ def scorer(request: pytest.FixtureRequest) -> Iterator[Scorer]:
     scorer.close()
 
 
-@pytest.fixture(scope="module")
-def embedded_scorer() -> Iterator[Scorer]:
-    scorer = rerank.load(ScorerConfig(model="embedded", backend="torch", threads=1))
-    yield scorer
-    scorer.close()
-
-
 def test_one_result_for_each_request(scorer: Scorer) -> None:
     pairs = [pair(QUERY, f"text number {n} " * (n % 40 + 1)) for n in range(150)]
     done = drive(scorer, pairs)
