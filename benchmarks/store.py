@@ -136,7 +136,7 @@ def measure_ingest(root: Path, items: int) -> dict[str, Any]:
         spool(home, items, 2048, turn)
         now = datetime.now(UTC)
         sources = (Source(path, read_segment(path), now, 0) for path in sealed_segments(home))
-        tables = [(b.incoming, b.all_texts) for b in batches(sources)]
+        tables = [(b.incoming, b.texts.table) for b in batches(sources)]
         bare.append(timed(lambda t=turn, rows=tables: bare_insert(root / f"bare-{t}.duckdb", rows))[0])
         del tables
         seconds, report = timed(lambda h=home: ingest(h, StoreConfig()))

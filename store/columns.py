@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
+# One encoder for all: json.dumps with arguments makes a new one each time.
+_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=str).encode
+
+
 def uuids(values: Iterable[UUID | None]) -> pa.Array:
     """A UUID column."""
     import pyarrow as pa
@@ -92,11 +96,9 @@ def float32(value: float | None) -> float | None:
 def to_json(value: Any) -> str:
     """Compact JSON that DuckDB's JSON type takes: never NaN, keys in their order."""
     try:
-        return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=str)
+        return _encode(value)
     except ValueError:
-        return json.dumps(
-            _finite(value), ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=str
-        )
+        return _encode(_finite(value))
 
 
 def _finite(value: Any) -> Any:

@@ -157,7 +157,8 @@ class _Reader:
 
     def __init__(self, sources: Iterator[Source]) -> None:
         self._sources = sources
-        self._queue: queue.Queue[Batch | BaseException | None] = queue.Queue(maxsize=1)
+        # A checkpoint takes as long as reading some batches.
+        self._queue: queue.Queue[Batch | BaseException | None] = queue.Queue(maxsize=3)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._read, name="afterpass-ingest", daemon=True)
 

@@ -16,7 +16,8 @@ from uuid import UUID
 
 from ..core import keys
 from .columns import column, table, times, to_json, uuid_bytes, uuids
-from .ingest_rows import Place, exact_row, fast_row
+from .ingest_rows import Place, Row, exact_row, plain_row
+from .ingest_texts import Texts
 from .spool import Bad, Segment
 
 if TYPE_CHECKING:
@@ -92,15 +93,14 @@ class Batch:
 
     Attributes:
         items: a row each, in the order of `_ITEM_COLUMNS`.
-        texts: UTF-8 by hash; `chars` their lengths in characters.
+        texts: of the items, each once.
         groups: (namespace, name, policy, query) by group id.
         known: by segment, items that this very batch held already.
         size: bytes of what it holds, about.
     """
 
     items: list[tuple[Any, ...]] = field(default_factory=list)
-    texts: dict[bytes, bytes] = field(default_factory=dict)
-    chars: dict[bytes, int] = field(default_factory=dict)
+    texts: Texts = field(default_factory=Texts)
     groups: dict[bytes, Place] = field(default_factory=dict)
     closes: list[Close] = field(default_factory=list)
     bad: list[BadLine] = field(default_factory=list)
@@ -126,15 +126,25 @@ class Batch:
         turned = zip(*self.items, strict=True) if self.items else ((),) * len(_ITEM_COLUMNS)
         return dict(zip(_ITEM_COLUMNS, turned, strict=True))
 
-    def add(self, source: Source, line: int, record: Mapping[str, Any] | Bad) -> None:
+    def add(self, source: Source, line: int, payload: bytes | Bad) -> None:
         """Take one line of a segment, whatever it is."""
+        if not isinstance(payload, Bad) and (row := plain_row(payload)) is not None:
+            self._add_item(source, line, row, payload)
+        else:
+            self._add_any(source, line, payload)
+
+    def _add_any(self, source: Source, line: int, payload: bytes | Bad) -> None:
+        """Take a line that is no plain item: another record, or one with something wrong."""
+        record = source.segment.said(payload)
+        if record is None:
+            return
         if isinstance(record, Bad):
             self._quarantine(source, line, record.reason, None, record.raw)
             return
         kind = record.get("type")
         try:
             if kind == "item":
-                self._add_item(source, line, record)
+                self._add_item(source, line, exact_row(record), payload)
             elif kind == "close":
                 self._add_close(record)
             elif kind == "bad":
@@ -143,15 +153,11 @@ class Batch:
                 raise ValueError(f"unknown_type: {str(kind)[:40]}")
         except (ValueError, OverflowError, RecursionError) as error:
             reason, _, detail = str(error).partition(": ")
-            known = isinstance(error, ValueError) and reason.replace("_", "").isalnum()
-            raw = to_json(record).encode("utf-8", "backslashreplace")
-            if known:
-                self._quarantine(source, line, reason, detail or None, raw)
-            else:
-                self._quarantine(source, line, "unstorable", str(error), raw)
+            if not (isinstance(error, ValueError) and reason.replace("_", "").isalnum()):
+                reason, detail = "unstorable", str(error)
+            self._quarantine(source, line, reason, detail or None, _bytes_of(record))
 
-    def _add_item(self, source: Source, line: int, record: Mapping[str, Any]) -> None:
-        row = fast_row(record) or exact_row(record)
+    def _add_item(self, source: Source, line: int, row: Row, payload: bytes | Bad) -> None:
         digest = sha256(row.text).digest()[:16]
         header = source.segment.header
         before = self._seen.setdefault(row.item_id, digest)
@@ -160,7 +166,8 @@ class Batch:
                 self.known[header.segment_id] += 1
             else:
                 detail = conflict(UUID(bytes=row.item_id))
-                self._quarantine(source, line, "id_conflict", detail, to_json(record).encode())
+                raw = _bytes_of(source.segment.said(payload))
+                self._quarantine(source, line, "id_conflict", detail, raw)
             return
         namespace, name, policy, query = place = row.place
         group_id = self._group_ids.get(place)
@@ -171,9 +178,7 @@ class Batch:
             (row.item_id, namespace, group_id, digest, row.chars, row.blank, *row.rest,
              header.segment_id.bytes, line, source.arrived, header.settled)
         )  # fmt: skip
-        if digest not in self.texts:
-            self.texts[digest] = row.text
-            self.chars[digest] = row.chars
+        self.texts.add(digest, row.text, row.chars)
         self.size += len(row.text) + 512
 
     def _add_close(self, record: Mapping[str, Any]) -> None:
@@ -212,7 +217,7 @@ class Batch:
     def ready(self) -> Batch:
         """Itself, with its large tables made: whoever reads batches does that while another is written."""
         if self.rows:
-            _ = self.incoming, self.all_texts
+            _ = self.incoming, self.texts.table
         return self
 
     @cached_property
@@ -241,24 +246,10 @@ class Batch:
             }
         )
 
-    @cached_property
-    def all_texts(self) -> pa.Table:
-        """Each text once, in order of arrival."""
-        import pyarrow as pa
 
-        return table(
-            {
-                "text_hash": uuid_bytes(self.texts),
-                "text": pa.array(list(self.texts.values()), pa.binary()).cast(pa.string()),
-                "chars": column(self.chars.values(), "int32"),
-            }
-        )
-
-    def texts_table(self, wanted: set[bytes]) -> pa.Table:
-        """`fresh`: each of these texts once, in order of arrival."""
-        if len(wanted) == len(self.texts):
-            return self.all_texts
-        return self.all_texts.filter(column((digest in wanted for digest in self.texts), "bool"))
+def _bytes_of(record: object) -> bytes:
+    """A record as JSON that can be read again."""
+    return to_json(record).encode("utf-8", "backslashreplace")
 
 
 def conflict(item_id: UUID) -> str:
@@ -271,8 +262,8 @@ def batches(sources: Iterator[Source]) -> Iterator[Batch]:
     batch = Batch()
     for source in sources:
         with source.segment:
-            for line, record in source.segment:
-                batch.add(source, line, record)
+            for line, payload in source.segment.payloads():
+                batch.add(source, line, payload)
                 if batch.is_full:
                     yield batch.ready()
                     batch = Batch()

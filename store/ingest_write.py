@@ -110,7 +110,7 @@ class _Writing:
             **{name: row[name] for name in ("step", "kind", "agent", "flags")},
             "priority": row["priority"] or None,
             "meta": row["meta"] and json.loads(row["meta"]),
-            "text": self._batch.texts[row["text_hash"]].decode(),
+            "text": self._batch.texts.get(row["text_hash"]),
         }
         raw = to_json({name: value for name, value in record.items() if value is not None}).encode()
         source = next((s.name for s in self._batch.ended if s.segment.header.segment_id == segment_id), None)
@@ -139,7 +139,7 @@ class _Writing:
         with file.with_tables(fresh=table({"text_hash": uuid_bytes(hashes)})):
             hashes = hashes.difference(found.bytes for (found,) in file.rows(sql("ingest.texts_there")))
         if hashes:
-            with file.with_tables(fresh=self._batch.texts_table(hashes)):
+            with file.with_tables(fresh=self._batch.texts.some(hashes)):
                 file.rows(sql("ingest.insert_texts"))
         with file.with_tables(accepted=accepted, groups=self._batch.groups_table()):
             file.rows(sql("ingest.insert_items"))

@@ -18,6 +18,7 @@ from ..core.errors import SegmentNewer
 from .spool_format import MAGIC, MAX_LINE, VERSION, Counts, Header, check, parse_counts, parse_header
 
 _START = 64 * 1024
+_BUFFER = 128 * 1024
 # One decoder for all, and no guess at the encoding: this is ingest's innermost loop.
 _decode = json.JSONDecoder().decode
 _LINE_START = re.compile(rb'[0-9a-f]{8} \{"')
@@ -62,36 +63,39 @@ class Segment:
         self._damaged = damaged
 
     def __iter__(self) -> Iterator[tuple[int, Mapping[str, Any] | Bad]]:
+        for number, payload in self.payloads():
+            if (record := self.said(payload)) is not None:
+                yield number, record
+
+    def payloads(self) -> Iterator[tuple[int, bytes | Bad]]:
+        """As iterating gives them, but unparsed: the JSON of each line, for `said`."""
         with self._file as file:
             number = 1
             for part in self._damaged:
-                yield from self._give(1, "header", part)
+                yield 1, _checked(part, "header")
             while raw := file.readline(MAX_LINE):
                 number += 1
                 if not raw.endswith(b"\n") and len(raw) == MAX_LINE:
                     _skip_line(file)
                     yield number, Bad("too_long", raw[:_START])
                     continue
-                reason: BadReason = "checksum" if raw.endswith(b"\n") else "torn"
                 content = raw.removesuffix(b"\n")
-                if content and (payload := check(content)) is not None:
-                    yield from self._give(number, reason, content, payload)
+                if (payload := check(content)) is not None:
+                    yield number, payload
                 elif content:  # an empty line is what a repaired write leaves: nothing is lost
+                    reason: BadReason = "checksum" if raw.endswith(b"\n") else "torn"
                     for part in _parts(content):
-                        yield from self._give(number, reason, part, check(part))
+                        yield number, _checked(part, reason)
 
-    def _give(
-        self, number: int, reason: BadReason, content: bytes, payload: bytes | None = None
-    ) -> Iterator[tuple[int, Mapping[str, Any] | Bad]]:
-        """What a line says; counts are taken in and not given."""
-        payload = check(content) if payload is None else payload
-        record = Bad(reason, content) if payload is None else _parse(payload)
+    def said(self, payload: bytes | Bad) -> Mapping[str, Any] | Bad | None:
+        """What a line says; counts and footers are taken in, and None."""
+        record = payload if isinstance(payload, Bad) else _parse(payload)
         if isinstance(record, Bad):
-            yield number, record
-        elif (kind := record.get("type")) == "footer" or kind == "counts":
+            return record
+        if (kind := record.get("type")) == "footer" or kind == "counts":
             self.counts, self.complete = parse_counts(record), kind == "footer"
-        else:
-            yield number, record
+            return None
+        return record
 
     def close(self) -> None:
         """Close the file; safe at any time."""
@@ -114,7 +118,7 @@ def read_segment(path: str | os.PathLike[str]) -> Segment:
         OSError: it cannot be opened.
     """
     path = Path(path)
-    file = path.open("rb")
+    file = path.open("rb", _BUFFER)
     try:
         raw = file.readline(MAX_LINE)
         if len(raw) == MAX_LINE and not raw.endswith(b"\n"):
@@ -145,6 +149,12 @@ def _rescued(raw: bytes) -> tuple[Header | None, Sequence[bytes]]:
             if (header := parse_header(b"%b%d %b" % (MAGIC, VERSION, part[:end]))) is not None:
                 return header, parts[at + 1 :]
     return None, parts or [raw]
+
+
+def _checked(content: bytes, reason: BadReason) -> bytes | Bad:
+    """The JSON of a part of a line, if its checksum holds."""
+    payload = check(content)
+    return Bad(reason, content) if payload is None else payload
 
 
 def _parse(payload: bytes) -> Mapping[str, Any] | Bad:
