@@ -159,17 +159,25 @@ def test_no_output_of_the_model_leaves_the_schema(
 ) -> None:
     known: dict[str, set[UUID]] = {name: set() for name in HOSTILE}
     jobs = {name: job_of(group_of, text, counter, known[name]) for name, text in HOSTILE.items()}
-    owner: dict[str, str] = {}
-    prompts: dict[str, Prompt] = {}
+    asked: dict[str, tuple[str, Prompt]] = {}
+
+    def ask(name: str, prompts: list[Prompt]) -> None:
+        asked.update({prompt.id: (name, prompt) for prompt in prompts})
+        vllm.submit(prompts)
+
     for name, job in jobs.items():
-        for prompt in job.start():
-            owner[prompt.id], prompts[prompt.id] = name, prompt
-    vllm.submit(prompts.values())
-    replies: dict[str, list[Reply]] = {}
+        ask(name, job.start())
     while vllm.outstanding:
         for reply in vllm.poll():
-            replies.setdefault(owner[reply.id], []).append(reply)
-    assert replies.keys() == jobs.keys()
+            name, prompt = asked[reply.id]
+            if reply.error is None and reply.finish_reason == "stop":
+                assert prompt.schema is not None
+                assert problem(json.loads(reply.text), prompt.schema) is None, name
+            ask(name, jobs[name].feed(reply))
+    failed = []
     for name, job in jobs.items():
-        summary = check(job, prompts, replies[name])
+        (summary,) = job.summaries or []
         assert all(set(point.items) <= known[name] for point in summary.points), name
+        if summary.status is not SummaryStatus.DONE:
+            failed.append((name, summary.reason))
+    assert len(failed) <= len(jobs) // 20, failed
