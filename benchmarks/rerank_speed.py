@@ -235,7 +235,8 @@ def _start_vllm(folder: str) -> None:
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
     from vllm import LLM
 
-    _engine = LLM(folder, runner="pooling", dtype="float32", max_model_len=512)
+    # Its share of the memory is reserved at once, whatever the size of the model.
+    _engine = LLM(folder, runner="pooling", dtype="float32", max_model_len=512, gpu_memory_utilization=0.3)
 
 
 def _score_by_vllm(asked: Sequence[Asked]) -> None:

@@ -104,7 +104,7 @@ class ScorerConfig(_Section):
     max_chunks: int = Field(default=32, ge=1)
     """Chunks read of one text; past it they are chosen by the query's words, and the share read is kept."""
     batch_tokens: int = Field(default=4096, ge=16)
-    """Tokens in a batch, padding included."""
+    """Tokens in a batch at most, padding included; a backend that is faster with fewer takes fewer."""
     threads: int | None = Field(default=None, ge=1)
     """Threads of the processor; all cores where not given."""
 

@@ -50,6 +50,7 @@ class Remote:
 
     parallel = 1
     multiple = 1
+    most_tokens: int | None = None
 
     def __init__(
         self, triton: Triton, url: str, protocol: str, tokenizer: Tokenizer, *, query_length: int

@@ -23,10 +23,12 @@ class Runner(Protocol):
     Attributes:
         parallel: how many batches it wants at a time.
         multiple: widths that it likes are multiples of it.
+        most_tokens: padded tokens beyond which a batch only gets slower; None where more never hurt.
     """
 
     parallel: int
     multiple: int
+    most_tokens: int | None
 
     @property
     def most_rows(self) -> int | None:
@@ -66,6 +68,7 @@ class Local:
         self._seconds = 0.0
         self.parallel = backend.parallel
         self.multiple = backend.multiple
+        self.most_tokens = backend.most_tokens
 
     @property
     def specials(self) -> int:

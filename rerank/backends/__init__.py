@@ -19,12 +19,14 @@ class Backend(Protocol):
         dtype: what the weights are: "float32", "bfloat16", "float16", "int8".
         parallel: how many batches it wants at a time to keep the machine full.
         multiple: widths that it likes are multiples of it.
+        most_tokens: padded tokens beyond which a batch only gets slower; None where more never hurt.
     """
 
     name: str
     dtype: str
     parallel: int
     multiple: int
+    most_tokens: int | None
 
     def run(self, batches: Sequence[Arrays]) -> list[NDArray[np.float32]]:
         """Logits of each batch, (rows,). Raises whatever the engine raises; the caller tries rows alone."""

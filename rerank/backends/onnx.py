@@ -58,6 +58,7 @@ class OnnxBackend:
     name = "onnx"
     parallel = 1
     multiple = 8
+    most_tokens: int | None = None
 
     def __init__(self, path: Path, *, dtype: str, threads: int) -> None:
         import onnxruntime

@@ -20,6 +20,7 @@ class TorchBackend:
     name = "torch"
     parallel = 1
     multiple = 8
+    most_tokens: int | None = None
 
     def __init__(
         self, module: torch.nn.Module, inputs: Sequence[str], *, dtype: str, device: str, threads: int | None

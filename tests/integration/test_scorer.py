@@ -187,15 +187,17 @@ def test_the_same_as_sentence_transformers(embedded_scorer: Scorer) -> None:
 class Poisoned:
     """A backend that fails, or gives no number, wherever a given token stands in a batch."""
 
-    name, dtype, parallel, multiple = "poisoned", "float32", 2, 1
+    name, dtype, parallel, multiple, most_tokens = "poisoned", "float32", 2, 1, 32
 
     def __init__(self, *, raises: int | None = None, nan: int | None = None) -> None:
         self._raises, self._nan = raises, nan
+        self.areas: list[int] = []
 
     def run(self, batches: Sequence[Arrays]) -> list[NDArray[np.float32]]:
         results = []
         for batch in batches:
             ids = batch["input_ids"]
+            self.areas.append(ids.size)
             if self._raises is not None and (ids == self._raises).any():
                 raise RuntimeError("kernel exploded")
             logits = (ids > 0).sum(1).astype(np.float32)
@@ -211,10 +213,10 @@ class Poisoned:
         pass
 
 
-def poisoned(**how: int) -> CrossEncoder:
+def poisoned(backend: Poisoned | None = None, **how: int) -> CrossEncoder:
     tokenizer, layout = encoding.embedded(embedded.prepare(cache_folder()))
     reader = Reader(tokenizer, layout, max_length=64, query_length=16, overlap=8, max_chunks=4)
-    return CrossEncoder(Local(Poisoned(**how), layout), reader, key="test", batch_tokens=256)
+    return CrossEncoder(Local(backend or Poisoned(**how), layout), reader, key="test", batch_tokens=256)
 
 
 def word_id(word: str) -> int:
@@ -248,4 +250,13 @@ def test_a_backend_that_always_fails_is_lost() -> None:
     scorer = poisoned(raises=word_id("text"))
     with pytest.raises(EngineError, match="kernel exploded"):
         drive(scorer, [pair("q", f"text {n}") for n in range(200)])
+    scorer.close()
+
+
+def test_a_backend_gets_batches_no_larger_than_it_wants() -> None:
+    backend = Poisoned()
+    scorer = poisoned(backend)
+    assert len(drive(scorer, [pair("q", f"text {n}") for n in range(50)])) == 50
+    assert max(backend.areas) <= backend.most_tokens
+    assert len(backend.areas) < 50
     scorer.close()
