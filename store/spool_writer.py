@@ -1,6 +1,6 @@
 """Writing one segment, which passes through three places:
 
-spool/.ID.new  created, locked, header written   (not to be seen yet)
+spool/.ID-N.new  created, locked, header written   (not to be seen yet; N: which attempt)
 spool/ID.open  takes lines; its lock says that the writer lives
 spool/inbox/ID.segment  sealed: footer written, all of it fsynced
 """
@@ -26,6 +26,7 @@ from ..core.paths import Home
 from .spool_format import Counts, Header, counts_line, dump, header_line, line
 
 NEW, OPEN, SEALED = ".new", ".open", ".segment"
+_ATTEMPTS = 5
 
 
 class SegmentWriter:
@@ -162,14 +163,27 @@ class SegmentWriter:
     def _create(self) -> Path:
         for folder in (self._home.spool, self._home.inbox):
             private_folder(folder)
-        name = str(self.header.segment_id)
-        hidden, seen = self._home.spool / f".{name}{NEW}", self._home.spool / f"{name}{OPEN}"
+        for attempt in range(1, _ATTEMPTS):
+            with contextlib.suppress(BlockingIOError, FileNotFoundError):
+                return self._create_as(f".{self.header.segment_id}-{attempt}{NEW}")
+        return self._create_as(f".{self.header.segment_id}-{_ATTEMPTS}{NEW}")
+
+    def _create_as(self, name: str) -> Path:
+        """Under a hidden name first, so that nobody sees a segment without its first line.
+
+        Raises:
+            BlockingIOError, FileNotFoundError: between the file's making and its lock an adopter took it for
+                a dead writer's, and removed it.
+        """
+        hidden, seen = self._home.spool / name, self._home.spool / f"{self.header.segment_id}{OPEN}"
+        self.size = 0
         failpoints.hit("spool.create")
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
         with _descriptors_lock:
             self._fd = os.open(hidden, flags, 0o600)
             _descriptors[self._fd] = self
         try:
+            failpoints.hit("spool.made")
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             failpoints.hit("spool.created")
             self._write(header_line(self.header))

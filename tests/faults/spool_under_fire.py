@@ -27,6 +27,7 @@ from afterpass.store.spool import Bad, adopt_orphans, open_segments, read_segmen
 
 WRITING = (
     "spool.create",
+    "spool.made",
     "spool.created",
     "spool.headed",
     "spool.opened",

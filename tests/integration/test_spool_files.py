@@ -287,6 +287,44 @@ def test_a_file_that_nobody_had_seen_is_cleared_away(home: Home) -> None:
         assert held.exists()
 
 
+@pytest.mark.parametrize("still_held", [False, True])
+def test_an_adopter_that_comes_before_the_lock_costs_nothing(
+    home: Home, monkeypatch: pytest.MonkeyPatch, still_held: bool
+) -> None:
+    """Between a file's making and its lock it looks like a dead writer's."""
+    came: list[Any] = []
+
+    def hit(name: str) -> None:
+        if name == "spool.made" and not came:
+            if still_held:
+                (hidden,) = home.spool.glob(".*.new")
+                came.append(hidden.open("rb"))
+                fcntl.flock(came[0], fcntl.LOCK_EX)
+            else:
+                came.append(adopt_orphans(home))
+
+    monkeypatch.setattr(failpoints, "hit", hit)
+    writer = SegmentWriter(home)
+    assert len(came) == 1
+    writer.write(record("x"))
+    size = writer.size
+    assert size == writer.path.stat().st_size
+    writer.seal()
+    (path,) = sealed_segments(home)
+    assert texts(path) == ["x"]
+    assert list(home.spool.glob(".*")) == []
+
+
+def test_where_no_segment_can_ever_be_locked_it_says_so(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    def hit(name: str) -> None:
+        if name == "spool.made":
+            adopt_orphans(home)
+
+    monkeypatch.setattr(failpoints, "hit", hit)
+    with pytest.raises(SpoolNotWritable):
+        SegmentWriter(home)
+
+
 def test_an_empty_or_missing_spool_has_nothing_to_adopt(home: Home) -> None:
     assert adopt_orphans(home) == []
     assert sealed_segments(home) == []
