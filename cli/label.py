@@ -80,7 +80,10 @@ def label(
         note("nothing is left to label: sweep more, or raise --count")
         return
     out.parent.mkdir(parents=True, exist_ok=True)
+    ended = not out.exists() or out.read_bytes()[-1:] in (b"", b"\n")
     with out.open("a", encoding="utf-8") as file:
+        if not ended:  # an editor left the last line open
+            file.write("\n")
         for number, row in enumerate(chosen, start=1):
             with reading(home, config) as ledger:  # for a moment only: sweeps go on meanwhile
                 (whole,) = ledger.verdicts(item=row.item_ref, group=row.group_ref, limit=1).to_list()

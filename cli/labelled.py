@@ -29,7 +29,7 @@ def read_labels(file: Path) -> list[Label]:
     from ..rerank.labels import parse
 
     try:
-        text = file.read_text("utf-8")
+        text = file.read_text("utf-8-sig")  # an editor may have put a mark in front
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(
             f"the labels {file} cannot be read: {error}", hint="`afterpass label` writes such a file"

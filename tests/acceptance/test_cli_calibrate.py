@@ -179,11 +179,12 @@ def test_labelling_goes_on_where_it_stopped(run: Callable[..., Any], tmp_path: P
     command = ("label", "--for", purpose, "--out", str(file), "--by", "ann", "--count", "2")
     run(*command, stdin="y\nm\nn\nq\n" if purpose == "guarantee" else "y\nq\n", code=0)
     first = file.read_text().splitlines()
+    file.write_bytes(b"\xef\xbb\xbf" + "\r\n".join(first).encode())  # as some editors keep it
     if purpose == "guarantee":  # what came meanwhile must not leave a group labelled in part
         run("import", "-", stdin=items(30, 5), code=0)
         run("sweep", "--now", "--quiet", code=0)
     run(*command, stdin="y\n" * 20, code=0)
-    after = [json.loads(line) for line in file.read_text().splitlines()]
+    after = [json.loads(line) for line in file.read_text("utf-8-sig").splitlines()]
     assert [json.loads(line) for line in first] == after[: len(first)]
     assert len({label["item"] for label in after}) == len(after)
     assert {label["drawn"] for label in after} == {"random" if purpose == "guarantee" else "useful"}
