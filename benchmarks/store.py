@@ -40,6 +40,7 @@ from afterpass.core.types import Decision, Item, Score, Selection, Verdict
 from afterpass.store.ingest import ingest
 from afterpass.store.ingest_batch import Source, batches
 from afterpass.store.ledger import Ledger
+from afterpass.store.ledger_open import CHECKPOINT, MEMORY
 from afterpass.store.spool import SegmentWriter, item_record, read_segment, sealed_segments
 
 MODEL = "model/revision/torch/float32/256/64/64/32"
@@ -115,8 +116,10 @@ def spool(home: Home, items: int, size: int, seed: int) -> None:
 
 
 def bare_insert(path: Path, tables: list[tuple[Any, Any]]) -> None:
-    """What a program without any care would do: the same rows, batch by batch, into two tables."""
-    with duckdb.connect(str(path), config={"threads": "2", "memory_limit": "1GB"}) as connection:
+    """What a program without any care would do: the same rows, batch by batch, into two tables; DuckDB set up
+    as the ledger's is."""
+    config = {"threads": "2", "memory_limit": MEMORY, "checkpoint_threshold": CHECKPOINT}
+    with duckdb.connect(str(path), config=config) as connection:
         connection.execute("CREATE TABLE text (text_hash UUID, text VARCHAR, chars INTEGER)")
         for items, texts in tables:
             connection.register("incoming_items", items)
@@ -327,7 +330,7 @@ def main() -> None:
     arguments.add_argument(
         "--items", type=int, default=10_000_000, help="of the ledger that work is picked from"
     )
-    arguments.add_argument("--ingest", type=int, default=40_000, help="items of 2 KB to take in, three times")
+    arguments.add_argument("--ingest", type=int, default=200_000, help="2 KB items to take in, three times")
     arguments.add_argument("--sweeps", type=int, default=100, help="over which the file grows")
     arguments.add_argument("--million", action="store_true", help="take in a million items of 2 KB as well")
     arguments.add_argument("--quick", action="store_true", help="a hundredth of it all, in a minute")

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-MEMORY = "600MB"
+MEMORY = "500MB"
 """What DuckDB may hold in memory; beyond it, it spills into a folder beside the ledger."""
 CHECKPOINT = "128MB"
 """How large the write-ahead log grows while the ledger is open. Each checkpoint compresses the last row group
