@@ -5,6 +5,7 @@ Long texts stand apart in a sample's `attachments` and are put back where a mess
 
 from __future__ import annotations
 
+import lzma
 import os
 import struct
 import zipfile
@@ -20,6 +21,10 @@ from .records import Bad, Record, Skipped, as_text
 
 _MARK = "attachment://"
 _ZSTD_IN_ZIP = 93
+_UNREADABLE = (
+    zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, OSError, EOFError, ValueError,
+    RuntimeError,  # locked by a password; packed in a way that this Python cannot unpack
+)  # fmt: skip
 
 
 def matches(document: Any) -> bool:
@@ -39,10 +44,10 @@ def records(
 
 
 def archive(path: Path, *, run: str) -> Iterator[Record | Skipped | Bad]:
-    """The samples of an `.eval` file (a zip with one JSON file a sample).
+    """The samples of an `.eval` file (a zip with one JSON file a sample); a damaged one costs itself alone.
 
     Raises:
-        InputError: no such zip, or packed in a way that this Python cannot unpack.
+        InputError: no such zip, or its header cannot be unpacked.
     """
     try:
         with zipfile.ZipFile(path) as packed:
@@ -51,14 +56,19 @@ def archive(path: Path, *, run: str) -> Iterator[Record | Skipped | Bad]:
             header = strict_json.loads(_member(packed, head).decode("utf-8")) if head else {}
             samples = sorted(n for n in names if n.startswith("samples/") and n.endswith(".json"))
             for number, name in enumerate(samples, 1):
-                raw = _member(packed, name)
+                try:
+                    raw = _member(packed, name)
+                except _UNREADABLE as error:
+                    stored = _stored(packed, packed.getinfo(name))
+                    yield Bad(line=number, where=name, reason="damaged", detail=str(error), raw=stored)
+                    continue
                 try:
                     sample = strict_json.loads(raw.decode("utf-8"))
                 except (ValueError, UnicodeDecodeError) as error:
                     yield Bad(line=number, where=name, reason="not_json", detail=str(error), raw=raw)
                 else:
                     yield from _sample(sample, header.get("eval") or {}, line=number, where=name, run=run)
-    except (zipfile.BadZipFile, NotImplementedError, ValueError, OSError, struct.error) as error:
+    except _UNREADABLE as error:
         raise InputError(
             f"{path} cannot be read as an Inspect log: {error}",
             hint="`inspect log convert --to json` writes it in the other format",
@@ -69,21 +79,27 @@ def _member(packed: zipfile.ZipFile, name: str) -> bytes:
     """One file of a zip. Inspect packs with zstd, which Python's own zipfile does not unpack before 3.14.
 
     Raises:
-        zipfile.BadZipFile: its bytes are not what its checksum says.
+        One of `_UNREADABLE`.
     """
     entry = packed.getinfo(name)
-    if entry.compress_type != _ZSTD_IN_ZIP or packed.fp is None:
+    if entry.compress_type != _ZSTD_IN_ZIP:
         return packed.read(name)
     import pyarrow as pa
 
-    packed.fp.seek(entry.header_offset)
-    *_, name_length, extra_length = struct.unpack("<4s5H3L2H", packed.fp.read(30))
-    packed.fp.seek(name_length + extra_length, os.SEEK_CUR)
-    with pa.CompressedInputStream(pa.BufferReader(packed.fp.read(entry.compress_size)), "zstd") as stream:
+    with pa.CompressedInputStream(pa.BufferReader(_stored(packed, entry)), "zstd") as stream:
         content: bytes = stream.read()
     if zlib.crc32(content) != entry.CRC:
         raise zipfile.BadZipFile(f"{name} is damaged")
     return content
+
+
+def _stored(packed: zipfile.ZipFile, entry: zipfile.ZipInfo) -> bytes:
+    """The bytes of a member as they lie in the zip."""
+    assert packed.fp is not None
+    packed.fp.seek(entry.header_offset)
+    *_, name_length, extra_length = struct.unpack("<4s5H3L2H", packed.fp.read(30))
+    packed.fp.seek(name_length + extra_length, os.SEEK_CUR)
+    return packed.fp.read(entry.compress_size)
 
 
 def _sample(

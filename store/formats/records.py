@@ -46,7 +46,7 @@ class Bad:
 
     Attributes:
         line: the line, or the document's number where lines mean nothing.
-        reason: one of "not_utf8", "not_json", "no_text", "wrong_type", "columns".
+        reason: one of "not_utf8", "not_json", "not_protobuf", "damaged", "no_text", "wrong_type", "columns".
         detail: what exactly.
         raw: the bytes, whole.
     """

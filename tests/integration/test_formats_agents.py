@@ -167,6 +167,30 @@ def zip_by_zstd(files: dict[str, Any]) -> bytes:
     return bytes(data)
 
 
+@pytest.mark.parametrize("packed_by", ["zip", "zstd"])
+def test_a_damaged_sample_costs_itself_alone(tmp_path: Path, packed_by: str) -> None:
+    path, names = tmp_path / "a.eval", [f"samples/s{number}_epoch_1.json" for number in range(3)]
+    if packed_by == "zip":
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as packed:
+            packed.writestr("header.json", json.dumps(HEADER))
+            for name in names:
+                packed.writestr(name, json.dumps(SAMPLE))
+    else:
+        path.write_bytes(zip_by_zstd({"header.json": HEADER, **dict.fromkeys(names, SAMPLE)}))
+    with zipfile.ZipFile(path) as packed:
+        entry = packed.getinfo(names[1])
+    data = bytearray(path.read_bytes())
+    start = entry.header_offset + 30 + len(entry.filename)
+    for place in range(start, start + 20):
+        data[place] ^= 0xFF
+    path.write_bytes(data)
+    results = list(read(path))
+    assert [item.text for item in items(results)] == ["a long text"] * 2
+    (bad,) = [one for one in results if isinstance(one, Bad)]
+    assert (bad.where, bad.reason) == (names[1], "damaged")
+    assert bad.raw == data[start : start + entry.compress_size]
+
+
 def test_a_zip_that_is_none(tmp_path: Path) -> None:
     (tmp_path / "a.eval").write_bytes(b"PK\x03\x04 and nothing more")
     with pytest.raises(InputError, match="Inspect log"):
@@ -236,9 +260,10 @@ def test_spans_without_content_are_said_and_not_quarantined(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("delimited", [False, True])
 def test_protobuf_says_the_same_as_json(tmp_path: Path, delimited: bool) -> None:
-    service = pytest.importorskip("opentelemetry.proto.collector.trace.v1.trace_service_pb2")
-    json_format = pytest.importorskip("google.protobuf.json_format")
     import base64
+
+    from google.protobuf import json_format
+    from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as service
 
     document = export(TOOL, RETRIEVER, AGENT)
     in_protobuf = json.loads(json.dumps(document))
