@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -97,7 +97,7 @@ def run(tmp_path: Path) -> Callable[..., Ran]:
     """Call the installed command in a process of its own: `run("status", "--json")` -> `Ran`.
 
     Keywords: `stdin` (str or bytes), `env` (added to the environment; None removes), `cwd`, `timeout` in
-    seconds, and `code`, the exit code to insist on (None: any).
+    seconds, `under`, a command that starts it, and `code`, the exit code to insist on (None: any).
     """
 
     def call(
@@ -106,11 +106,12 @@ def run(tmp_path: Path) -> Callable[..., Ran]:
         env: dict[str, str | None] | None = None,
         cwd: Path | None = None,
         timeout: float = 120,
+        under: Sequence[str] = (),
         code: int | None = None,
     ) -> Ran:
         environment = {**os.environ, "NO_COLOR": "1", "COLUMNS": "120", **(env or {})}
         done = subprocess.run(
-            command(*arguments),
+            [*under, *command(*arguments)],
             input=stdin.encode("utf-8", "surrogatepass") if isinstance(stdin, str) else (stdin or b""),
             capture_output=True,
             env={name: value for name, value in environment.items() if value is not None},

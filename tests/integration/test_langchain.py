@@ -12,14 +12,6 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-
-from afterpass.core.paths import Home
-from afterpass.core.types import Item
-from afterpass.hooks.recorder import Recorder
-from afterpass.store.spool import item_of, read_segment, sealed_segments
-
-pytest.importorskip("langgraph.prebuilt")
-
 from langchain_core.documents import Document
 from langchain_core.language_models.chat_models import BaseChatModel
 from langchain_core.messages import AIMessage, HumanMessage
@@ -27,7 +19,11 @@ from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.retrievers import BaseRetriever
 from langchain_core.tools import tool
 
+from afterpass.core.paths import Home
+from afterpass.core.types import Item
 from afterpass.hooks.langchain import AfterpassCallbackHandler
+from afterpass.hooks.recorder import Recorder
+from afterpass.store.spool import item_of, read_segment, sealed_segments
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
