@@ -206,6 +206,5 @@ def test_one_poisoned_group_among_two_hundred(
     assert [row.group for row in poisoned] == ["group 77"]
     assert sweep(home, settings, SweepOptions(now=True)).outcome == "nothing_due"
     again = verify(home, settings, sample=12)
-    print(again.replies)
     assert again.scores.state is State.SAME
     assert (again.replies.prompts, again.replies.errors, again.replies.unknown) == (12, 0, 0)

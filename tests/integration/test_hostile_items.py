@@ -145,10 +145,12 @@ def test_a_hostile_suffix_moves_a_passage_within_the_stated_bound(embedded_score
 def logits(scorer: Scorer, query: str, texts: list[str]) -> list[float]:
     for text in texts:
         scorer.submit(Pair(content_hash(query), content_hash(text), query, text))
-    found: dict[UUID, float | None] = {}
+    found: dict[UUID, float] = {}
     while scorer.pending:
-        found |= {score.text_hash: score.logit for score in scorer.step()}
-    return [found[content_hash(text)] or 0.0 for text in texts]
+        for score in scorer.step():
+            assert score.logit is not None, score.error
+            found[score.text_hash] = score.logit
+    return [found[content_hash(text)] for text in texts]
 
 
 @pytest.mark.engine
@@ -180,4 +182,4 @@ def test_no_output_of_the_model_leaves_the_schema(
         assert all(set(point.items) <= known[name] for point in summary.points), name
         if summary.status is not SummaryStatus.DONE:
             failed.append((name, summary.reason))
-    assert len(failed) <= len(jobs) // 20, failed
+    assert not failed
