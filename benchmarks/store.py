@@ -343,7 +343,7 @@ def main() -> None:
         only(*given.only)
         return
     if given.quick:
-        given.items, given.ingest, given.sweeps = given.items // 50, given.ingest // 8, given.sweeps // 10
+        given.items, given.ingest, given.sweeps = given.items // 50, given.ingest // 40, given.sweeps // 10
     root = Path(tempfile.mkdtemp(prefix="afterpass-store-", dir=given.folder))
     result: dict[str, Any] = {"version": 1, "items": given.items}
     smaller: dict[str, Any] = {}

@@ -80,9 +80,9 @@ def label(
         note("nothing is left to label: sweep more, or raise --count")
         return
     out.parent.mkdir(parents=True, exist_ok=True)
-    ended = not out.exists() or out.read_bytes()[-1:] in (b"", b"\n")
+    left_open = out.exists() and out.read_bytes()[-1:] not in (b"", b"\n")
     with out.open("a", encoding="utf-8") as file:
-        if not ended:  # an editor left the last line open
+        if left_open:  # an editor takes the last line's end away
             file.write("\n")
         for number, row in enumerate(chosen, start=1):
             with reading(home, config) as ledger:  # for a moment only: sweeps go on meanwhile

@@ -14,7 +14,11 @@ def padded(length: int, multiple: int) -> int:
 
 
 def plan(
-    lengths: Sequence[int], budget: int, multiple: int = 8, most: int | None = None
+    lengths: Sequence[int],
+    budget: int,
+    multiple: int = 8,
+    most: int | None = None,
+    most_tokens: int | None = None,
 ) -> list[tuple[int, list[int]]]:
     """Group rows of like length.
 
@@ -23,11 +27,13 @@ def plan(
         budget: rows times width of a batch at most; a row that is longer alone makes a batch alone.
         multiple: widths are multiples of it.
         most: rows of a batch; None for as many as the budget takes.
+        most_tokens: a smaller budget, of whatever runs the batches; None where it has none.
 
     Returns:
         (width, indices into `lengths`) of each batch, the widest first, so that a lack of memory shows at
         once. Every index stands in exactly one batch.
     """
+    budget = min(budget, most_tokens or budget)
     order = sorted(range(len(lengths)), key=lambda index: (-lengths[index], index))
     batches: list[tuple[int, list[int]]] = []
     rows: list[int] = []

@@ -159,8 +159,10 @@ class CrossEncoder:
     def _plan(self) -> None:
         rows = self._rows
         lengths = [self._length(row) for row in rows]
-        budget = min(self._budget, self._runner.most_tokens or self._budget)
-        for width, chosen in batches.plan(lengths, budget, self._runner.multiple, self._runner.most_rows):
+        run = self._runner
+        for width, chosen in batches.plan(
+            lengths, self._budget, run.multiple, run.most_rows, run.most_tokens
+        ):
             self._planned.append((width, [rows[index] for index in chosen]))
         self._rows, self._tokens = [], 0
 

@@ -154,7 +154,7 @@ def score_rows(
     backend: Backend, encoding: Encoding, rows: Sequence[tuple[Ids, Ids]], lengths: Sequence[int], budget: int
 ) -> NDArray[np.float32]:
     """Logits of rows through a backend, in the rows' order."""
-    planned = batches.plan(lengths, min(budget, backend.most_tokens or budget), backend.multiple)
+    planned = batches.plan(lengths, budget, backend.multiple, most_tokens=backend.most_tokens)
     arrays = [
         encoding.collate([rows[i][0] for i in chosen], [rows[i][1] for i in chosen], width)
         for width, chosen in planned

@@ -8,14 +8,14 @@ cost, and gives up on all others.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC
 from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from ..core.types import Item
 from .columns import to_json
-from .spool_items import clean, item_of
+from .spool_items import clean, item_of, moment
 
 Place = tuple[str, str | None, str, str | None]
 """(namespace, group's name, policy, query): which group an item belongs to."""
@@ -68,8 +68,8 @@ def plain_row(payload: bytes) -> Row | None:
         said = _read(payload)
         digits = said.item_id.replace("-", "")
         item_id = bytes.fromhex(digits)
-        created = _moment(said.created_at)
-        deadline = None if said.deadline is None else _moment(said.deadline)
+        created = moment(said.created_at).astimezone(UTC)
+        deadline = None if said.deadline is None else moment(said.deadline).astimezone(UTC)
     except (ValueError, OverflowError):  # pydantic's ValidationError is a ValueError
         return None
     if len(item_id) != 16 or len(digits) != 32:
@@ -98,11 +98,6 @@ def plain_row(payload: bytes) -> Row | None:
             deadline,
         ),
     )
-
-
-def _moment(told: str) -> datetime:
-    moment = datetime.fromisoformat(told)
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
 
 
 def exact_row(record: Mapping[str, Any]) -> Row:

@@ -136,9 +136,18 @@ def clean(value: Any) -> tuple[Any, bool]:
     return value, False
 
 
+def moment(told: str) -> datetime:
+    """An aware time out of ISO 8601; UTC where it names no offset.
+
+    Raises:
+        ValueError: it says none.
+    """
+    time = datetime.fromisoformat(told)
+    return time if time.tzinfo is not None else time.replace(tzinfo=UTC)
+
+
 def _time(name: str, value: object) -> datetime:
     try:
-        time = datetime.fromisoformat(value)  # type: ignore[arg-type]
+        return moment(value)  # type: ignore[arg-type]
     except (TypeError, ValueError):
         raise ValueError(f"wrong_type: {name}") from None
-    return time if time.tzinfo is not None else time.replace(tzinfo=UTC)

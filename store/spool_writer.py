@@ -163,10 +163,14 @@ class SegmentWriter:
     def _create(self) -> Path:
         for folder in (self._home.spool, self._home.inbox):
             private_folder(folder)
-        for attempt in range(1, _ATTEMPTS):
-            with contextlib.suppress(BlockingIOError, FileNotFoundError):
+        attempt = 1
+        while True:
+            try:
                 return self._create_as(f".{self.header.segment_id}-{attempt}{NEW}")
-        return self._create_as(f".{self.header.segment_id}-{_ATTEMPTS}{NEW}")
+            except (BlockingIOError, FileNotFoundError):
+                if attempt == _ATTEMPTS:
+                    raise
+                attempt += 1
 
     def _create_as(self, name: str) -> Path:
         """Under a hidden name first, so that nobody sees a segment without its first line.
