@@ -38,11 +38,6 @@ def processor() -> tuple[str, tuple[str, ...]]:
     return name, flags
 
 
-def has_amx() -> bool:
-    """Whether the processor multiplies whole matrices of bfloat16 in hardware."""
-    return "amx_bf16" in processor()[1]
-
-
 def has_bfloat16() -> bool:
     """Whether the processor multiplies bfloat16 in hardware; without it, bfloat16 is many times slower."""
     return bool({"amx_bf16", "avx512_bf16"} & set(processor()[1]))

@@ -64,13 +64,13 @@ def ways(spec: Spec, config: ScorerConfig) -> list[tuple[str, str]]:
         every = [("torch", "bfloat16"), ("torch", "float16"), ("torch", "float32")]
     else:
         every = [("torch", "float32")]
-        if machine.has_amx():
+        if machine.has_bfloat16():
             every.append(("torch", "bfloat16"))
         if spec.kind is Kind.CHAT:
             pass  # large, and not worth an export on a processor
         elif machine.has("openvino"):
             every.append(("openvino", "float32"))
-            if machine.has_amx():
+            if machine.has_bfloat16():
                 every.append(("openvino", "bfloat16"))
             if machine.has("nncf") and machine.has_vnni():
                 every.append(("openvino", "int8"))
@@ -109,7 +109,9 @@ def kept(spec: Spec, config: ScorerConfig) -> Choice | None:
         found = Choice(**{**data, "trials": trials})
     except (OSError, ValueError, TypeError, KeyError):
         return None
-    return found if found.machine == machine.identity() else None
+    tried = {(trial.backend, trial.dtype) for trial in found.trials}
+    # A newer Afterpass may know a way that was not tried then.
+    return found if found.machine == machine.identity() and tried == set(ways(spec, config)) else None
 
 
 def folder() -> Path:

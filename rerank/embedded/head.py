@@ -12,7 +12,8 @@ follow BM25 (Robertson and Zaragoza 2009); the soft matches ColBERT's MaxSim (Kh
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Self
 
 import torch
 import torch.nn.functional as F
@@ -67,6 +68,15 @@ class Head(nn.Module):
         for last in (self.linear, self.outer, self.pair_out):  # adds nothing before it is trained
             nn.init.zeros_(last.weight)
         nn.init.zeros_(self.linear.bias)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        # Stays in float32 when the model around it is narrowed (`model.to(torch.bfloat16)` comes through
+        # here): it costs next to nothing, and bfloat16 has too few digits for frequencies and counts.
+        def moved(tensor: Tensor) -> Tensor:
+            found = fn(tensor)
+            return found if found.dtype == tensor.dtype else tensor.to(found.device)
+
+        return super()._apply(moved, recurse)
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor]) -> Head:

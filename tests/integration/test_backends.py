@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from afterpass import rerank
 from afterpass.core.config import ScorerConfig
@@ -51,6 +53,28 @@ def test_every_width_agrees_with_torch(backend: str) -> None:
     other.close()
 
 
+def test_torch_in_bfloat16_keeps_the_head_in_float32() -> None:
+    module, tokenizer, encoding = modules.build(SPEC, cache_folder())
+    rows, lengths = trials.probe(tokenizer, encoding, CONFIG.max_length)
+    expected, found = (
+        trials.score_rows(
+            trials.start(SPEC, CONFIG, copy.deepcopy(module), encoding, tokenizer, ("torch", dtype)),
+            encoding,
+            rows,
+            lengths,
+            1024,
+        )
+        for dtype in ("float32", "bfloat16")
+    )
+    difference, tau = trials.compare(expected, found)
+    assert 0 < difference <= trials.MAX_DIFFERENCE
+    assert tau >= trials.MIN_TAU
+    narrow = copy.deepcopy(module).to(torch.bfloat16)
+    kept = dict(module.head.named_buffers()) | dict(module.head.named_parameters())
+    for name, tensor in (dict(narrow.head.named_buffers()) | dict(narrow.head.named_parameters())).items():
+        assert torch.equal(tensor, kept[name]), name
+
+
 def test_auto_tries_once_and_keeps(own_cache: pytest.MonkeyPatch) -> None:
     assert rerank.model_key(CONFIG) is None
     chosen = rerank.prepare(CONFIG)
@@ -93,7 +117,9 @@ def test_batches_in_flight_come_back_to_their_pairs() -> None:
     texts = [f"passage {n} " * (n % 17 + 1) for n in range(60)]
     scores = []
     for backend in ("torch", "openvino"):
-        scorer = rerank.load(CONFIG.model_copy(update={"backend": backend, "batch_tokens": 128}))
+        scorer = rerank.load(
+            CONFIG.model_copy(update={"backend": backend, "dtype": "float32", "batch_tokens": 128})
+        )
         for text in texts:
             scorer.submit(Pair(content_hash("q"), content_hash(text), "which passage", text))
         done = {}

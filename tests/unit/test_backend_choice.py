@@ -47,6 +47,12 @@ def test_a_processor_with_amx(bare: pytest.MonkeyPatch) -> None:
     assert ways(dtype="bfloat16") == [("torch", "bfloat16"), ("openvino", "bfloat16")]
 
 
+def test_bfloat16_without_matrix_units(bare: pytest.MonkeyPatch) -> None:
+    bare.setattr(machine, "processor", lambda: ("zen", ("avx512_bf16", "avx512f", "avx2")))
+    assert ("torch", "bfloat16") in ways()
+    assert ("openvino", "bfloat16") in ways()
+
+
 def test_without_openvino_onnx_is_tried(bare: pytest.MonkeyPatch) -> None:
     bare.setattr(machine, "has", lambda package: package in ("torch", "onnxruntime", "onnxscript"))
     assert ways() == [("torch", "float32"), ("onnx", "float32")]
@@ -67,13 +73,26 @@ def test_chat_models_are_not_exported() -> None:
 def test_a_choice_is_remembered_for_this_machine_and_model(bare: pytest.MonkeyPatch) -> None:
     config = ScorerConfig(model="embedded")
     assert choice.known(SPEC, config) is None
-    trial = choice.Trial("openvino", "float32", 1.0, 0.001, 1.0, True)
-    made = choice.Choice("openvino", "float32", machine.identity(), "embedded", (trial,))
+    tried = (
+        choice.Trial("torch", "float32", 2.0, 0.0, 1.0, True),
+        choice.Trial("openvino", "float32", 1.0, 0.001, 1.0, True),
+    )
+    made = choice.Choice("openvino", "float32", machine.identity(), "embedded", tried)
     identity.write_json(choice.store(SPEC, config), choice.as_json(made))
     assert choice.kept(SPEC, config) == made
     assert choice.known(SPEC, config) == ("openvino", "float32")
     assert choice.known(Spec(Kind.EMBEDDED, "embedded", revision="r2"), config) is None
     bare.setattr(machine, "processor", lambda: ("another", ("avx2",)))
+    assert choice.known(SPEC, config) is None
+
+
+@pytest.mark.usefixtures("bare")
+def test_a_choice_that_left_a_way_untried_is_made_again() -> None:
+    config = ScorerConfig(model="embedded")
+    tried = (choice.Trial("torch", "float32", 2.0, 0.0, 1.0, True),)
+    made = choice.Choice("torch", "float32", machine.identity(), "embedded", tried)
+    choice.folder()
+    identity.write_json(choice.store(SPEC, config), choice.as_json(made))
     assert choice.known(SPEC, config) is None
 
 
