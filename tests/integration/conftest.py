@@ -142,6 +142,6 @@ def item() -> Callable[..., Item]:
 @pytest.fixture(scope="module")
 def embedded_scorer() -> Iterator[Scorer]:
     """The shipped cross-encoder, on one thread."""
-    scorer = rerank.load(ScorerConfig(model="embedded", backend="torch", threads=1))
+    scorer = rerank.load(ScorerConfig(model="embedded", backend="torch", dtype="float32", threads=1))
     yield scorer
     scorer.close()
