@@ -18,6 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+from uuid import UUID
 
 from .. import __version__
 from ..core import failpoints, keys
@@ -41,7 +42,7 @@ class SegmentWriter:
 
     def __init__(self, home: Home, *, settled: bool = False, about: Mapping[str, Any] | None = None) -> None:
         self.header = Header(
-            segment_id=keys.new_id(),
+            segment_id=UUID(keys.new_id_text()),  # counts on within a millisecond: segments sort as made
             host=socket.gethostname(),
             pid=os.getpid(),
             created=datetime.now(UTC),

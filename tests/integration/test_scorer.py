@@ -82,7 +82,9 @@ def test_relevant_beats_irrelevant(scorer: Scorer) -> None:
 
 def test_the_key_is_known_before_loading(scorer: Scorer) -> None:
     model = str(scorer.about()["model"])
-    assert rerank.model_key(ScorerConfig(model=model, backend="torch", dtype="float32", threads=1)) == scorer.key
+    assert (
+        rerank.model_key(ScorerConfig(model=model, backend="torch", dtype="float32", threads=1)) == scorer.key
+    )
 
 
 def test_logits_are_float32(scorer: Scorer) -> None:
@@ -107,7 +109,9 @@ def test_excerpts_lie_in_the_text_and_hold_the_answer(scorer: Scorer, script: st
 def test_excerpts_read_back_as_the_chunk_that_was_scored() -> None:
     """Scoring the excerpt alone gives the logit of the whole text, in every script."""
     options = {"max_length": 64, "query_length": 16, "chunk_overlap": 16}
-    scorer = rerank.load(ScorerConfig(model="embedded", backend="torch", dtype="float32", threads=1, **options))
+    scorer = rerank.load(
+        ScorerConfig(model="embedded", backend="torch", dtype="float32", threads=1, **options)
+    )
     for script in ("latin", "cjk", "arabic", "emoji", "marks"):
         text = LONG[script][:600]
         (whole,) = drive(scorer, [pair(QUERY, text)])

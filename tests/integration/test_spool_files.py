@@ -11,6 +11,7 @@ import tracemalloc
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
@@ -454,7 +455,9 @@ def test_a_file_without_lines_costs_bounded_memory(home: Home, monkeypatch: pyte
 # ----------------------------------------------------------------------------------------- rolling
 
 
-def test_segments_roll_by_size(home: Home) -> None:
+def test_segments_roll_by_size(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    # All within one millisecond: they sort as they were made even so.
+    monkeypatch.setattr(keys, "time", SimpleNamespace(time_ns=lambda: 1_700_000_000_000_000_000))
     with RollingWriter(home, segment_bytes=1000, settled=True) as writer:
         for n in range(10):
             writer.write(record(f"{n}" * 300))
